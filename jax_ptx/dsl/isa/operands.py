@@ -1,0 +1,186 @@
+"""Operands: what an instruction was given, what a row of the table allows, and whether they agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from jax_ptx.dsl.isa.row import Allowed, OperandSpec, Row
+
+if TYPE_CHECKING:
+    from jax_ptx.types import DType
+
+
+class Operand(NamedTuple):
+    """One operand of an instruction, as far as the table is concerned.
+
+    Attributes:
+      kind: "register"; "predicate" (a register of type pred, negated or not); "integer" and "float"
+        (immediates); "symbol" (a label, a variable, a parameter, or `_`); "vector" (`{a, b}`);
+        "address" (`[base+offset]`); "special" (a special register); "pair" (`d|p`, a destination
+        and a second, predicate destination).
+      dtype: the type of a register, predicate or special register, of the elements of a vector, of
+        the first half of a pair (None if that is `_`), of an address' base (None for a symbol).
+      width: how many elements a vector has.
+    """
+
+    kind: str
+    dtype: DType | None = None
+    width: int = 1
+
+
+class Resolved(NamedTuple):
+    """What an operand may be, once the modifiers are known."""
+
+    kind: str
+    type: str
+    bits: int
+    relaxed: bool
+    width: int
+    sample: str
+
+
+FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32"})
+# Register types that PTX itself has; every other type lives in an untyped register of its size.
+_TYPED_FLOAT_REGISTERS = frozenset({"f32", "f64"})
+_PACKED_BITS = {"e4m3": 16, "e5m2": 16, "b8": 16, "u8": 16, "s8": 16, "tf32": 32}
+
+
+def type_bits(name: str) -> int:
+    """The bits of a register that holds this type; nothing lives in less than 16."""
+    if name in _PACKED_BITS:
+        return _PACKED_BITS[name]
+    scalar, _, count = name.partition("x")
+    bits = int(
+        "".join(c for c in scalar.removeprefix("e4m3").removeprefix("e5m2") if c.isdigit()) or 8
+    )
+    return bits * int(count or 1)
+
+
+def is_float(name: str) -> bool:
+    """Whether an instruction type computes with floats, so that integers do not agree with it."""
+    return name in FLOATS
+
+
+def resolve(allowed: Allowed, row: Row, values: tuple[str, ...]) -> Resolved:
+    """What `allowed` means for the form of `row` with these modifiers."""
+    chosen = {g.name: v for g, v in zip(row.groups, values, strict=True) if g.name}
+    name, kind, width = chosen.get(allowed.type, allowed.type), allowed.kind, 1
+    if kind == "vector":
+        count = chosen.get(allowed.count, allowed.count)
+        if count:
+            width = int(count.lstrip("vx"))
+        else:
+            kind = "register"
+    if not name or name == "pred":
+        return Resolved(kind, name, 0, False, width, allowed.sample)
+    bits = type_bits(name)
+    if allowed.wide:
+        bits *= 2
+        name = f"{name.rstrip('0123456789')}{bits}"
+    return Resolved(kind, name, bits, allowed.relaxed, width, allowed.sample)
+
+
+def agrees(register: DType, to: Resolved) -> bool:
+    """Whether a register of this type may stand for an instruction type (ISA, operand type checking).
+
+    Sizes are equal, or the register's is larger where the instruction allows that. Untyped bits agree
+    with everything, signed with unsigned integers, a float only with itself and with untyped bits.
+    """
+    name = register.name
+    if name == "pred":
+        return to.type == "pred"
+    bits = max(register.bits, 16)
+    if bits != to.bits and not (to.relaxed and bits > to.bits):
+        return False
+    if to.type.startswith("b") and not is_float(to.type):
+        return True
+    if is_float(to.type):
+        if to.relaxed and bits > to.bits:
+            return name.startswith("b") and not is_float(name)
+        return name == to.type or name == f"b{bits}" or (to.type == "tf32" and name == "f32")
+    return name not in _TYPED_FLOAT_REGISTERS
+
+
+def accepts(to: Resolved, operand: Operand) -> bool:
+    """Whether the operand is what is allowed."""
+    kind, dtype = operand.kind, operand.dtype
+    if to.kind == "immediate":
+        return kind == ("float" if is_float(to.type) else "integer")
+    if kind != to.kind:
+        return False
+    if kind == "vector" and operand.width != to.width:
+        return False
+    if kind == "address":
+        return dtype is None or (dtype.bits in (32, 64) and not is_float(dtype.name))
+    if kind in ("register", "vector", "pair"):
+        return agrees(dtype, to) if dtype else kind == "pair"
+    if kind == "special":
+        return dtype is None or dtype.bits == to.bits
+    return True
+
+
+def describe(operand: Operand) -> str:
+    """What came, in words."""
+    kind, dtype = operand.kind, operand.dtype
+    of = f".{dtype.name}" if dtype else "untyped"
+    match kind:
+        case "register":
+            return f"a {of} register"
+        case "predicate":
+            return "a predicate register"
+        case "vector":
+            return f"a vector of {operand.width} {of} registers"
+        case "pair":
+            return f"a pair d|p with a {of} d"
+        case "special":
+            return f"a special register ({of})"
+        case "integer" | "float":
+            return "an integer immediate" if kind == "integer" else "a float immediate"
+        case "address" if dtype:
+            return f"an address in a {of} register"
+        case _:
+            return {"address": "an address", "symbol": "a symbol"}.get(kind, kind)
+
+
+def describe_allowed(to: Resolved) -> str:
+    """What is allowed, in words."""
+    wider = ", or wider," if to.relaxed else ""
+    match to.kind:
+        case "register":
+            return f"a register{wider} of type {_type_list(to)}"
+        case "predicate":
+            return "a predicate register"
+        case "vector":
+            return f"a vector of {to.width} registers{wider} of type {_type_list(to)}"
+        case "pair":
+            return f"a pair d|p whose d is of type {_type_list(to)}" if to.bits else "a pair p|q"
+        case "immediate":
+            return "a float immediate" if is_float(to.type) else "an integer immediate"
+        case "integer":
+            return "an integer immediate"
+        case "address":
+            return "an address [base+offset] with a 32-bit or 64-bit base, or of a symbol"
+        case "special":
+            return f"a special register of {to.bits} bits"
+        case _:
+            return "a symbol"
+
+
+def _type_list(to: Resolved) -> str:
+    bits = to.bits
+    if is_float(to.type):
+        return f".{to.type} or .b{bits}"
+    if to.type.startswith("b"):
+        return f".b{bits}, or any other of {bits} bits"
+    return f".u{bits}, .s{bits} or .b{bits}"
+
+
+def operand_patterns(row: Row, modifiers: frozenset[str]) -> list[tuple[OperandSpec, ...]]:
+    """The operand lists that a form may have, the longest first."""
+    patterns: list[tuple[OperandSpec, ...]] = [()]
+    for spec in row.operands:
+        if spec.only_with and spec.only_with not in modifiers:
+            continue
+        longer = [p + (spec,) for p in patterns]
+        patterns = longer + patterns if spec.optional else longer
+    return sorted(patterns, key=len, reverse=True)

@@ -1,0 +1,39 @@
+"""What is left out of the table on purpose. A name is matched by its first modifiers."""
+
+from __future__ import annotations
+
+_TENSOR_MAP = "it copies through a tensor map"
+_TEXTURE = "textures and surfaces"
+_VIDEO = "scalar video instructions"
+
+OUTSIDE: dict[str, str] = {
+    "wgmma": "warpgroup matrix multiply, for sm_90a alone",
+    "tcgen05": "tensor memory and its matrix multiply, for sm_100a and its kin alone",
+    "tensormap": "tensor maps",
+    "cp.async.bulk.tensor": _TENSOR_MAP,
+    "cp.async.bulk.prefetch.tensor": _TENSOR_MAP,
+    "cp.reduce.async.bulk.tensor": _TENSOR_MAP,
+    "fence.proxy.tensormap::generic": "tensor maps",
+    "wmma": "the older warp matrix multiply; mma.sync is in the table",
+    "mma.sp": "sparse matrix multiply",
+    "multimem": "multicast memory of several devices",
+    "clusterlaunchcontrol": "work stealing between clusters",
+    "tex": _TEXTURE,
+    "tld4": _TEXTURE,
+    "txq": _TEXTURE,
+    "istypep": _TEXTURE,
+    "suld": _TEXTURE,
+    "sust": _TEXTURE,
+    "sured": _TEXTURE,
+    "suq": _TEXTURE,
+    "call": "function calls",
+    "alloca": "the stack",
+    "stacksave": "the stack",
+    "stackrestore": "the stack",
+    **{
+        f"v{name}{n}": _VIDEO
+        for n in ("", "2", "4")
+        for name in ("add", "sub", "absdiff", "min", "max", "set")
+    },
+    **{name: _VIDEO for name in ("vshl", "vshr", "vmad", "vavrg2", "vavrg4")},
+}
