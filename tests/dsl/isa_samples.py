@@ -73,9 +73,20 @@ def _variants(reading: Reading) -> Iterator[list[Resolved]]:
     """Every operand list, and every alternative of every operand once."""
     row, values = reading.row, reading.values
     for pattern in operand_patterns(row, frozenset(values)):
-        alternatives = [[resolve(a, row, values) for a in spec.allowed] for spec in pattern]
+        alternatives = [
+            [r for a in spec.allowed for r in _with_wider(resolve(a, row, values))]
+            for spec in pattern
+        ]
         for turn in range(max(map(len, alternatives), default=1)):
             yield [options[turn % len(options)] for options in alternatives]
+
+
+def _with_wider(to: Resolved) -> list[Resolved]:
+    """Itself and, where the instruction takes wider registers, one of those."""
+    wider = {16: 32, 32: 64}.get(to.bits)
+    if not to.relaxed or not wider or to.type in FLOATS:
+        return [to]
+    return [to, to._replace(type=f"b{wider}", bits=wider)]
 
 
 def _register(resolved: Resolved, position: int) -> tuple[Type, str]:
@@ -101,6 +112,8 @@ def _operand(to: Resolved, position: int, name: str) -> tuple[Operand, str]:
             return Operand("integer"), to.sample or "1"
         case "special":
             return Operand("special", dtype), "%clock64" if to.bits == 64 else "%tid.x"
+        case "sink":
+            return Operand("symbol"), "_"
         case "symbol":
             return Operand("symbol"), _symbol(name)
         case "address":
@@ -111,8 +124,8 @@ def _operand(to: Resolved, position: int, name: str) -> tuple[Operand, str]:
 
 
 def _symbol(name: str) -> str:
-    if name.startswith("bra"):
-        return "done"
+    if name.startswith("br"):
+        return "targets" if name.startswith("brx") else "done"
     for space in ("const", "shared", "local"):
         if f".{space}" in name:
             return f"in_{space}"
@@ -130,6 +143,7 @@ def module(lines: Iterable[str], version: tuple[int, int], target: str) -> tuple
         ".shared .align 16 .b8 in_shared[64];",
         ".visible .entry k(.param .align 32 .b8 p[64]) {",
         ".local .align 16 .b8 in_local[64];",
+        "targets: .branchtargets done;",
         # An earlier PTX version has no .b128; only the forms that need it are then refused.
         *(f".reg .{t} %{t}_<80>;" for t in _REGISTERS if t != "b128" or version >= (8, 3)),
     ]

@@ -42,18 +42,15 @@ class Resolved(NamedTuple):
 FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32"})
 # Register types that PTX itself has; every other type lives in an untyped register of its size.
 _TYPED_FLOAT_REGISTERS = frozenset({"f32", "f64"})
-_PACKED_BITS = {"e4m3": 16, "e5m2": 16, "b8": 16, "u8": 16, "s8": 16, "tf32": 32}
+_BITS = {"e4m3": 16, "e5m2": 16, "tf32": 32}
 
 
 def type_bits(name: str) -> int:
     """The bits of a register that holds this type; nothing lives in less than 16."""
-    if name in _PACKED_BITS:
-        return _PACKED_BITS[name]
+    if name in _BITS:
+        return _BITS[name]
     scalar, _, count = name.partition("x")
-    bits = int(
-        "".join(c for c in scalar.removeprefix("e4m3").removeprefix("e5m2") if c.isdigit()) or 8
-    )
-    return bits * int(count or 1)
+    return max(16, int(scalar.lstrip("abfsu")) * int(count or 1))
 
 
 def is_float(name: str) -> bool:
@@ -83,20 +80,18 @@ def resolve(allowed: Allowed, row: Row, values: tuple[str, ...]) -> Resolved:
 def agrees(register: DType, to: Resolved) -> bool:
     """Whether a register of this type may stand for an instruction type (ISA, operand type checking).
 
-    Sizes are equal, or the register's is larger where the instruction allows that. Untyped bits agree
-    with everything, signed with unsigned integers, a float only with itself and with untyped bits.
+    Sizes are equal, or the register's is larger where an instruction on integers allows that. Untyped
+    bits agree with everything, signed with unsigned integers, a float with itself and untyped bits.
     """
     name = register.name
     if name == "pred":
         return to.type == "pred"
     bits = max(register.bits, 16)
-    if bits != to.bits and not (to.relaxed and bits > to.bits):
+    if bits != to.bits and not (to.relaxed and bits > to.bits and not is_float(to.type)):
         return False
     if to.type.startswith("b") and not is_float(to.type):
         return True
     if is_float(to.type):
-        if to.relaxed and bits > to.bits:
-            return name.startswith("b") and not is_float(name)
         return name == to.type or name == f"b{bits}" or (to.type == "tf32" and name == "f32")
     return name not in _TYPED_FLOAT_REGISTERS
 
@@ -106,6 +101,8 @@ def accepts(to: Resolved, operand: Operand) -> bool:
     kind, dtype = operand.kind, operand.dtype
     if to.kind == "immediate":
         return kind == ("float" if is_float(to.type) else "integer")
+    if to.kind == "sink":
+        return kind == "symbol"
     if kind != to.kind:
         return False
     if kind == "vector" and operand.width != to.width:
@@ -144,7 +141,7 @@ def describe(operand: Operand) -> str:
 
 def describe_allowed(to: Resolved) -> str:
     """What is allowed, in words."""
-    wider = ", or wider," if to.relaxed else ""
+    wider = ", or wider," if to.relaxed and not is_float(to.type) else ""
     match to.kind:
         case "register":
             return f"a register{wider} of type {_type_list(to)}"
@@ -162,6 +159,8 @@ def describe_allowed(to: Resolved) -> str:
             return "an address [base+offset] with a 32-bit or 64-bit base, or of a symbol"
         case "special":
             return f"a special register of {to.bits} bits"
+        case "sink":
+            return "`_`"
         case _:
             return "a symbol"
 

@@ -18,7 +18,7 @@ Operands are `name:what`, in order, where `what` is one or more of these, joined
     pred             a predicate register
     int              an integer immediate
     T%               the same, or a special register of that size
-    addr, sym
+    addr, sym, _     an address, a symbol, the sink `_` for a result that is not wanted
 
 An immediate may be followed by a value that fits the instruction, for the samples: `u32+=64`.
 
@@ -180,8 +180,8 @@ def _parse_allowed(text: str) -> list[Allowed]:
     text, _, sample = text.partition("=")
     if text == "int":
         return [Allowed("integer", sample=sample)]
-    if text in ("addr", "sym"):
-        return [Allowed("address" if text == "addr" else "symbol")]
+    if text in ("addr", "sym", "_"):
+        return [Allowed({"addr": "address", "sym": "symbol", "_": "sink"}[text])]
     destination, _, second = text.partition("|")
     destination, special = destination.removesuffix("%"), destination.endswith("%")
     text, immediate = destination.removesuffix("+"), destination.endswith("+")

@@ -6,20 +6,25 @@ from dataclasses import replace
 
 from jax_ptx.dsl.isa.row import Row
 from jax_ptx.dsl.isa.tables import (
+    atomic,
     barrier,
     compare,
     control,
     convert,
+    copy,
     floating,
     integer,
+    matrix,
+    mbarrier,
     memory,
     warp,
 )
-
-
 from jax_ptx.dsl.isa.tables.outside import OUTSIDE as OUTSIDE
 
-_FAMILIES = (integer, floating, compare, convert, memory, warp, barrier, control)
+_FAMILIES = (
+    *(integer, floating, compare, convert, memory, atomic),
+    *(warp, barrier, mbarrier, copy, matrix, control),
+)
 
 
 def _by_opcode() -> dict[str, tuple[Row, ...]]:

@@ -1,35 +1,47 @@
-"""Barriers and fences."""
+"""Barriers of the CTA, of the warp and of the cluster, and fences."""
 
 from __future__ import annotations
 
 from jax_ptx.dsl.isa.row import row
 
-_SCOPE = "cta|cluster|gpu|sys"
+_CLUSTER = {"cluster": "7.8 sm_90"}
+_CTA = {"cta": "7.8"}
+_A, _B = "a:u32+", "b:u32+=64"
 
-ROWS = (
-    row("bar sync", "a:u32+, b?:u32+=64"),
-    row("bar arrive", "a:u32+, b:u32+=64"),
-    row("bar red popc u32", "d:u32, a:u32+, b?:u32+=64, c:pred"),
-    row("bar red and|or pred", "p:pred, a:u32+, b?:u32+=64, c:pred"),
+BARRIERS = (
+    row("bar [cta] sync", f"{_A}, b?:u32+=64", needs=_CTA),
+    row("bar [cta] arrive", f"{_A}, {_B}", needs=_CTA),
+    row("bar [cta] red popc u32", f"d:u32, {_A}, b?:u32+=64, c:pred", needs=_CTA),
+    row("bar [cta] red and|or pred", f"p:pred, {_A}, b?:u32+=64, c:pred", needs=_CTA),
     row("bar warp sync", "mask:u32+"),
-    row("barrier [cta] sync [aligned]", "a:u32+, b?:u32+=64", needs={"cta": "7.8"}),
-    row("barrier [cta] arrive [aligned]", "a:u32+, b:u32+=64", needs={"cta": "7.8"}),
-    row(
-        "barrier [cta] red popc [aligned] u32",
-        "d:u32, a:u32+, b?:u32+=64, c:pred",
-        needs={"cta": "7.8"},
-    ),
-    row(
-        "barrier [cta] red and|or [aligned] pred",
-        "p:pred, a:u32+, b?:u32+=64, c:pred",
-        needs={"cta": "7.8"},
-    ),
+    row("barrier [cta] sync [aligned]", f"{_A}, b?:u32+=64", needs=_CTA),
+    row("barrier [cta] arrive [aligned]", f"{_A}, {_B}", needs=_CTA),
+    row("barrier [cta] red popc [aligned] u32", f"d:u32, {_A}, b?:u32+=64, c:pred", needs=_CTA),
+    row("barrier [cta] red and|or [aligned] pred", f"p:pred, {_A}, b?:u32+=64, c:pred", needs=_CTA),
     row(
         "barrier cluster arrive [release|relaxed] [aligned]",
         since="7.8 sm_90",
         needs={"release": "8.0", "relaxed": "8.0"},
     ),
     row("barrier cluster wait [acquire] [aligned]", since="7.8 sm_90", needs={"acquire": "8.0"}),
-    row("membar cta|gl|sys"),
-    row(f"fence [sc|acq_rel] {_SCOPE}", needs={"cluster": "7.8 sm_90"}),
 )
+_ASYNC_SPACE = "[global|shared::cta|shared::cluster]"
+FENCES = (
+    row("membar cta|gl|sys"),
+    row("membar proxy alias", since="7.5"),
+    row("membar proxy async", since="8.0 sm_90"),
+    row("fence [sc|acq_rel] cta|cluster|gpu|sys", needs=_CLUSTER),
+    row("fence acquire|release cta|cluster|gpu|sys", since="8.6 sm_90"),
+    row("fence acquire sync_restrict::shared::cluster cluster", since="8.6 sm_90"),
+    row("fence release sync_restrict::shared::cta cluster", since="8.6 sm_90"),
+    row("fence mbarrier_init release cluster", since="8.0 sm_90"),
+    row("fence proxy alias", since="7.5"),
+    row(f"fence proxy async {_ASYNC_SPACE}", since="8.0 sm_90"),
+    row(
+        "fence proxy async::generic acquire sync_restrict::shared::cluster cluster",
+        since="8.6 sm_90",
+    ),
+    row("fence proxy async::generic release sync_restrict::shared::cta cluster", since="8.6 sm_90"),
+)
+
+ROWS = (*BARRIERS, *FENCES)

@@ -46,10 +46,10 @@ CONVERSIONS = (
     *_saturating(),
     row(f"cvt {_TO_INT} [ftz] [sat] D:{_INT} A:f32", _DA),
     row(f"cvt {_TO_INT} [sat] D:{_INT} A:f16|f64", _DA),
-    row(f"cvt {_TO_INT} D:{_WORDS} A:bf16", _DA, since="7.8 sm_90"),
+    row(f"cvt {_TO_INT} D:{_WORDS} A:bf16", "d:D, a:A", since="7.8 sm_90"),
     row(f"cvt {_ROUND} [ftz] [sat] D:f32 A:{_INT}", "d:D~, a:A~+"),
     row(f"cvt {_ROUND} [sat] D:f16|f64 A:{_INT}", "d:D~, a:A~+"),
-    row(f"cvt {_ROUND} D:bf16 A:{_WORDS}", "d:D~, a:A~+", since="7.8 sm_90"),
+    row(f"cvt {_ROUND} D:bf16 A:{_WORDS}", "d:D, a:A+", since="7.8 sm_90"),
     # Widening is exact and takes no rounding.
     row("cvt [ftz] [sat] D:f32 A:f16|f32", _DA),
     row("cvt [ftz] [sat] D:f64 A:f32", _DA),

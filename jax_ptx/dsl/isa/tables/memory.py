@@ -5,6 +5,7 @@ from __future__ import annotations
 from jax_ptx.dsl.isa.row import row
 
 _TYPES = "b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
+_WORDS = "b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64"
 _V = f"[V:v2|v4] T:{_TYPES}"
 _SHARED = "shared|shared::cta|shared::cluster"
 _SCOPE = "cta|cluster|gpu|sys"
@@ -65,4 +66,41 @@ STORES = (
     row(f"st mmio relaxed sys [global] T:{_TYPES}", "a:addr, b:T~", since="8.2"),
 )
 
-ROWS = (*LOADS, *STORES)
+POLICIES = (
+    row("prefetch [global|local] L1|L2", "a:addr"),
+    row("prefetch global L2::evict_last|L2::evict_normal", "a:addr", since="7.4 sm_80"),
+    row("prefetchu L1", "a:addr"),
+    row("applypriority [global] L2::evict_normal", "a:addr, size:int=128", since="7.4 sm_80"),
+    row("discard [global] L2", "a:addr, size:int=128", since="7.4 sm_80"),
+    row(
+        "createpolicy fractional L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
+        " [L2::evict_first|L2::evict_unchanged] b64",
+        "d:b64, fraction?:f32+",
+        since="7.4 sm_80",
+    ),
+    row(
+        "createpolicy range [global] L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
+        " [L2::evict_first|L2::evict_unchanged] b64",
+        "d:b64, a:addr, primary_size:u32+=64, total_size:u32+=128",
+        since="7.4 sm_80",
+    ),
+    row("createpolicy cvt L2 b64", "d:b64, a:b64+", since="7.4 sm_80"),
+)
+DISTRIBUTED = (
+    row(
+        "st async [weak] [shared::cluster] mbarrier::complete_tx::bytes [V:v2|v4]"
+        " T:b32|u32|s32|f32",
+        "a:addr, b:T*V, mbarrier:addr",
+        since="8.1 sm_90",
+    ),
+    row(
+        "st async [weak] [shared::cluster] mbarrier::complete_tx::bytes [V:v2] T:b64|u64|s64|f64",
+        "a:addr, b:T*V, mbarrier:addr",
+        since="8.1 sm_90",
+    ),
+    row(f"st async release gpu|sys [global] T:{_WORDS}", "a:addr, b:T", since="8.7 sm_100"),
+    row(f"st async mmio release sys [global] T:{_WORDS}", "a:addr, b:T", since="8.7 sm_100"),
+    row("st bulk [weak] [shared::cta]", "a:addr, size:u64, initial:int=0", since="8.6 sm_100"),
+)
+
+ROWS = (*LOADS, *STORES, *POLICIES, *DISTRIBUTED)

@@ -1,0 +1,102 @@
+"""Matrices in the registers of a warp: ldmatrix, stmatrix, movmatrix and mma.sync."""
+
+from __future__ import annotations
+
+from jax_ptx.dsl.isa.row import row
+
+_SHARED = "[shared|shared::cta]"
+_CTA = {"shared::cta": "7.8"}
+
+MOVES = (
+    row(
+        f"ldmatrix sync aligned m8n8 V:x1|x2|x4 [trans] {_SHARED} b16",
+        "r:b32*V, p:addr",
+        since="6.5",
+        needs=_CTA,
+    ),
+    row(
+        f"ldmatrix sync aligned m16n16 x1 trans {_SHARED} b8",
+        "r:b32*2, p:addr",
+        since="8.6 sm_100a",
+    ),
+    row(
+        f"ldmatrix sync aligned m16n16 x2 trans {_SHARED} b8",
+        "r:b32*4, p:addr",
+        since="8.6 sm_100a",
+    ),
+    row(
+        f"ldmatrix sync aligned m8n16 V:x1|x2|x4 {_SHARED} b8x16 b6x16_p32|b4x16_p64",
+        "r:b32*V, p:addr",
+        since="8.6 sm_100a",
+    ),
+    row(
+        f"stmatrix sync aligned m8n8 V:x1|x2|x4 [trans] {_SHARED} b16",
+        "p:addr, r:b32*V",
+        since="7.8 sm_90",
+    ),
+    row(
+        f"stmatrix sync aligned m16n8 V:x1|x2|x4 trans {_SHARED} b8",
+        "p:addr, r:b32*V",
+        since="8.6 sm_100a",
+    ),
+    row("movmatrix sync aligned m8n8 trans b16", "d:b32, a:b32", since="7.8"),
+)
+
+
+def _mma(shape: str, types: str, a: str, b: str, c: str, since: str, layout: str = "row col"):
+    """One shape: its types d.a.b.c, and the registers of a, of b, and of c and d."""
+    name, *rest = shape.split()
+    return row(
+        f"mma sync aligned {name} {layout} {types}", f"d:{c}, a:{a}, b:{b}, c:{c}", since=since
+    )
+
+
+_F8 = "e4m3|e5m2"
+_I8, _I4 = "[satfinite] s32 u8|s8 u8|s8 s32", "[satfinite] s32 u4|s4 u4|s4 s32"
+_F16, _F32 = "f16 f16 f16 f16", "f32 f16 f16 f32"
+_XOR, _AND = "s32 b1 b1 s32 xor popc", "s32 b1 b1 s32 and popc"
+
+MULTIPLY = (
+    _mma("m16n8k8", _F16, "b32*2", "b32*1", "b32*2", "6.5"),
+    _mma("m16n8k8", _F32, "b32*2", "b32*1", "f32*4", "6.5"),
+    _mma("m16n8k16", _F16, "b32*4", "b32*2", "b32*2", "7.0 sm_80"),
+    _mma("m16n8k16", _F32, "b32*4", "b32*2", "f32*4", "7.0 sm_80"),
+    _mma("m16n8k8", "f32 bf16 bf16 f32", "b32*2", "b32*1", "f32*4", "7.0 sm_80"),
+    _mma("m16n8k16", "f32 bf16 bf16 f32", "b32*4", "b32*2", "f32*4", "7.0 sm_80"),
+    _mma("m16n8k4", "f32 tf32 tf32 f32", "b32*2", "b32*1", "f32*4", "7.0 sm_80"),
+    _mma("m16n8k8", "f32 tf32 tf32 f32", "b32*4", "b32*2", "f32*4", "7.0 sm_80"),
+    _mma("m16n8k16", f"f32 {_F8} {_F8} f32", "b32*2", "b32*1", "f32*4", "8.7 sm_89"),
+    _mma("m16n8k32", f"f32 {_F8} {_F8} f32", "b32*4", "b32*2", "f32*4", "8.4 sm_89"),
+    _mma("m16n8k16", f"f16 {_F8} {_F8} f16", "b32*2", "b32*1", "b32*2", "8.7 sm_89"),
+    _mma("m16n8k32", f"f16 {_F8} {_F8} f16", "b32*4", "b32*2", "b32*2", "8.7 sm_89"),
+    _mma("m8n8k4", "f64 f64 f64 f64", "f64*1", "f64*1", "f64*2", "7.0 sm_80"),
+    _mma("m16n8k4", "f64 f64 f64 f64", "f64*2", "f64*1", "f64*4", "7.8 sm_90"),
+    _mma("m16n8k8", "f64 f64 f64 f64", "f64*4", "f64*2", "f64*4", "7.8 sm_90"),
+    _mma("m16n8k16", "f64 f64 f64 f64", "f64*8", "f64*4", "f64*4", "7.8 sm_90"),
+    _mma("m8n8k16", _I8, "b32*1", "b32*1", "s32*2", "6.5"),
+    _mma("m16n8k16", _I8, "b32*2", "b32*1", "s32*4", "7.0 sm_80"),
+    _mma("m16n8k32", _I8, "b32*4", "b32*2", "s32*4", "7.0 sm_80"),
+    _mma("m8n8k32", _I4, "b32*1", "b32*1", "s32*2", "6.5"),
+    _mma("m16n8k32", _I4, "b32*2", "b32*1", "s32*4", "7.0 sm_80"),
+    _mma("m16n8k64", _I4, "b32*4", "b32*2", "s32*4", "7.0 sm_80"),
+    _mma("m8n8k128", _AND, "b32*1", "b32*1", "s32*2", "7.1 sm_80"),
+    _mma("m16n8k128", _AND, "b32*2", "b32*1", "s32*4", "7.1 sm_80"),
+    _mma("m16n8k256", _AND, "b32*4", "b32*2", "s32*4", "7.1 sm_80"),
+    _mma("m8n8k128", _XOR, "b32*1", "b32*1", "s32*2", "7.0"),
+    _mma("m16n8k128", _XOR, "b32*2", "b32*1", "s32*4", "7.0 sm_80"),
+    _mma("m16n8k256", _XOR, "b32*4", "b32*2", "s32*4", "7.0 sm_80"),
+    row(
+        "mma sync aligned m16n8k32 row col kind::f8f6f4 f32"
+        " e4m3|e5m2|e3m2|e2m3|e2m1 e4m3|e5m2|e3m2|e2m3|e2m1 f32",
+        "d:f32*4, a:b32*4, b:b32*2, c:f32*4",
+        since="8.7 sm_120a",
+    ),
+    row(
+        "mma sync aligned m16n8k32 row col kind::f8f6f4 f16"
+        " e4m3|e5m2|e3m2|e2m3|e2m1 e4m3|e5m2|e3m2|e2m3|e2m1 f16",
+        "d:b32*2, a:b32*4, b:b32*2, c:b32*2",
+        since="8.7 sm_120a",
+    ),
+)
+
+ROWS = (*MOVES, *MULTIPLY)
