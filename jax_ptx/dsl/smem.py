@@ -1,0 +1,201 @@
+"""Shared memory: `smem.alloc`, and element access by `s[row, col]`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jax_ptx.dsl.module import SharedVariable
+from jax_ptx.dsl.operands import SYMBOL, Address, Value
+from jax_ptx.dsl.operators import prepare
+from jax_ptx.dsl.reg import Reg, from_
+from jax_ptx.dsl.trace import Trace, current
+from jax_ptx.types import DType, u32
+
+_DEFAULT_ALIGNMENT = 16  # the widest access of a thread, and what bulk copies need
+
+
+class SharedArray(Value):
+    """An array in shared memory. As an operand it is its symbol; `s[i, j]` loads, and stores if assigned.
+
+    Fewer indices than dimensions, all ints, give the part of the array that they select.
+
+    Attributes:
+        shape: its dimensions.
+        dtype: the type of its elements.
+    """
+
+    __slots__ = ("_index", "_offset", "dtype", "shape")
+
+    def __init__(
+        self, trace: Trace, index: int, offset: int, shape: tuple[int, ...], dtype: DType
+    ) -> None:
+        # Where the array is placed is known at the end of the trace: the text holds a reference.
+        super().__init__(trace, f"\0{index}+{offset}\0", SYMBOL)
+        self._index, self._offset = index, offset
+        self.shape, self.dtype = shape, dtype
+
+    @property
+    def name(self) -> str:
+        """The array's name."""
+        return self.trace.shared[self._index].name
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * self.dtype.bits // 8
+
+    def __repr__(self) -> str:
+        return f"SharedArray({self.name}, {self.shape}, {self.dtype})"
+
+    def symbol(self, offset_bytes: int = 0) -> str:
+        """The array's symbol plus an offset."""
+        return f"\0{self._index}+{self._offset + offset_bytes}\0"
+
+    def __getitem__(self, index: object) -> Reg | SharedArray:
+        indices = self._indices(index)
+        if len(indices) < len(self.shape):
+            return self._part(indices)
+        address = self._address(indices)
+        value = Reg(self.trace, self.trace.register_name(self.dtype), self.dtype)
+        self.trace.emit(f"ld.shared.{self.dtype.memory}", (value, address))
+        return value
+
+    def __setitem__(self, index: object, value: Reg | int | float) -> None:
+        indices = self._indices(index)
+        trace, dtype = self.trace, self.dtype
+        if len(indices) < len(self.shape):
+            raise trace.error(
+                IndexError,
+                f"{self.name} has {len(self.shape)} dimensions, got {len(indices)} indices",
+            )
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = from_(value, dtype)
+        if not isinstance(value, Reg):
+            raise trace.error(
+                TypeError, f"{self.name}[…] = {value!r}: what is stored is a register or a number"
+            )
+        untyped = "bits" in (value.dtype.kind, dtype.kind)
+        same_kind = (value.dtype.kind == "float") == (dtype.kind == "float")
+        if value.dtype.bits != dtype.bits or not (untyped or same_kind):
+            raise trace.error(
+                TypeError,
+                f"{self.name} holds {dtype}, and the stored register {value.text} is {value.dtype}; "
+                "convert it with ptx.inst.cvt",
+            )
+        trace.emit(f"st.shared.{dtype.memory}", (self._address(indices), value))
+
+    def _indices(self, index: object) -> tuple[int | Reg, ...]:
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) > len(self.shape):
+            raise self.trace.error(
+                IndexError,
+                f"{self.name} has {len(self.shape)} dimensions, got {len(indices)} indices",
+            )
+        checked: list[int | Reg] = []
+        for axis, (i, size) in enumerate(zip(indices, self.shape, strict=False)):
+            if isinstance(i, Reg):
+                if i.dtype.bits not in (32, 64) or i.dtype.kind == "float":
+                    raise self.trace.error(
+                        TypeError, f"index {axis} of {self.name} is {i!r}; it takes 32 or 64 bits"
+                    )
+            elif isinstance(i, bool) or not isinstance(i, int):
+                raise self.trace.error(
+                    TypeError,
+                    f"index {axis} of {self.name} is {i!r}; it takes an int or a register",
+                )
+            elif not 0 <= i < size:
+                raise self.trace.error(
+                    IndexError, f"index {axis} of {self.name} is {i}; the dimension has size {size}"
+                )
+            checked.append(i)
+        return tuple(checked)
+
+    def _strides_bytes(self) -> list[int]:
+        element = self.dtype.bits // 8
+        return [math.prod(self.shape[axis + 1 :]) * element for axis in range(len(self.shape))]
+
+    def _part(self, indices: Sequence[int | Reg]) -> SharedArray:
+        offset = self._offset
+        for i, stride in zip(indices, self._strides_bytes(), strict=False):
+            if isinstance(i, Reg):
+                raise self.trace.error(
+                    IndexError,
+                    f"{self.name} has {len(self.shape)} dimensions, got {len(indices)} indices; "
+                    "only ints select a part of an array",
+                )
+            offset += i * stride
+        shape = self.shape[len(indices) :]
+        return SharedArray(self.trace, self._index, offset, shape, self.dtype)
+
+    def _address(self, indices: Sequence[int | Reg]) -> Address:
+        """`[symbol+offset]`, or `[register+offset]`: one `mov` and a `mad.lo` per register index."""
+        trace, offset, base = self.trace, 0, None
+        for i, stride in zip(indices, self._strides_bytes(), strict=True):
+            if isinstance(i, int):
+                offset += i * stride
+                continue
+            i = prepare("index", i)
+            if i.dtype.bits == 64:
+                narrow = i.fresh(u32)
+                trace.emit("cvt.u32.u64", (narrow, i))
+                i = narrow
+            if base is None:
+                base = i.fresh(u32)
+                trace.emit("mov.u32", (base, self))
+            address = i.fresh(u32)
+            trace.emit("mad.lo.u32", (address, i, stride, base))
+            base = address
+        if base is None:
+            return Address(trace, self.symbol(offset), None, 0)
+        return Address(trace, base.text, base.dtype, offset)
+
+
+def alloc(
+    dtype: DType,
+    shape: int | Sequence[int],
+    align: int | None = None,
+    name: str | None = None,
+) -> SharedArray:
+    """Declares an array in the CTA's shared memory. Its contents are undefined at first.
+
+    Over 48 KiB in total, all arrays of the kernel become parts of one dynamic array, by themselves.
+
+    Args:
+        dtype: the type of an element.
+        shape: the dimensions.
+        align: alignment in bytes, a power of two; None: 16.
+        name: the name in the text; None: the next number.
+    """
+    trace = current()
+    if not isinstance(dtype, DType) or dtype.bits < 8:
+        raise trace.error(
+            TypeError, f"smem.alloc takes the type of an element, such as f32; got {dtype!r}"
+        )
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(isinstance(d, bool) or not isinstance(d, int) or d < 1 for d in dims):
+        raise trace.error(
+            ValueError, f"smem.alloc: the dimensions must be ints of 1 or more, got {shape}"
+        )
+    alignment = _DEFAULT_ALIGNMENT if align is None else align
+    if alignment < dtype.bits // 8 or alignment & (alignment - 1):
+        raise trace.error(
+            ValueError,
+            f"smem.alloc: align must be a power of two of at least {dtype.bits // 8}, got {align}",
+        )
+    index = len(trace.shared)
+    if name is not None:
+        trace.claim(name)
+    n_bytes = math.prod(dims) * dtype.bits // 8
+    trace.shared.append(SharedVariable(name or f"smem_{index}", n_bytes, alignment))
+    return SharedArray(trace, index, 0, dims, dtype)
+
+
+def base() -> Reg:
+    """The address of the dynamic shared memory that `@kernel(smem=)` asks for, in a u32 register."""
+    trace = current()
+    if not trace.dynamic_bytes:
+        raise trace.error(
+            ValueError, "smem.base(): the kernel asks for no dynamic memory; @kernel(smem=…)"
+        )
+    return from_("smem", u32)

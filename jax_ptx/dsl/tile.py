@@ -1,0 +1,117 @@
+"""What a kernel says about its tensors: tiles, dimensions, and what the body sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from jax_ptx.dsl.operands import SYMBOL, Value
+from jax_ptx.types import DType
+
+if TYPE_CHECKING:
+    from jax_ptx.dsl.trace import Trace
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """A leading dimension whose size the kernel learns at the launch, as one more parameter.
+
+    `ptx.run_time_dim(name)` reads it. The text does not depend on it; a string dimension, by contrast,
+    is bound at the call and specialises the text.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isidentifier():
+            raise ValueError(f"RunTime takes a name that is an identifier, got {self.name!r}")
+
+
+Dim: TypeAlias = int | str | RunTime
+
+
+@dataclass(frozen=True, init=False)
+class Tile:
+    """A tensor of a kernel: `Tile("rows", 4096, bf16)` or `Tile("rows", 4096, dtype=bf16)`.
+
+    Attributes:
+        shape: the dimensions: ints; strings, variables that the call binds; in front, a `RunTime`.
+        dtype: the type of the elements.
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+    def __init__(self, *dims: Dim | DType, dtype: DType | None = None) -> None:
+        if dims and isinstance(dims[-1], DType):
+            if dtype is not None:
+                raise TypeError(f"Tile got two dtypes, {dims[-1]} and dtype={dtype}")
+            dtype, dims = dims[-1], dims[:-1]
+        if not isinstance(dtype, DType):
+            what = "no dtype" if dtype is None else f"dtype={dtype!r}"
+            raise TypeError(f"Tile takes its dtype last, as in Tile('rows', 4096, f32); got {what}")
+        if dtype.numpy_name is None:
+            raise TypeError(
+                f"Tile: no array has elements of type {dtype}; give the type of one element"
+            )
+        shape: list[Dim] = []
+        for index, dim in enumerate(dims):
+            if isinstance(dim, bool) or not isinstance(dim, int | str | RunTime):
+                raise TypeError(
+                    f"Tile: dimension {index} is {dim!r}; a dimension is an int, a string (a variable) or "
+                    "a RunTime, and the dtype comes last"
+                )
+            if isinstance(dim, int) and dim < 0:
+                raise ValueError(f"Tile: dimension {index} is {dim}; it must be 0 or more")
+            if isinstance(dim, str) and not dim.isidentifier():
+                raise ValueError(
+                    f"Tile: the variable {dim!r} of dimension {index} is not an identifier"
+                )
+            if isinstance(dim, RunTime) and index:
+                raise ValueError(
+                    f"Tile: {dim} is dimension {index}; only the leading dimension may be a RunTime"
+                )
+            shape.append(dim)
+        object.__setattr__(self, "shape", tuple(shape))
+        object.__setattr__(self, "dtype", dtype)
+
+    def __repr__(self) -> str:
+        dims = "".join(f"{dim!r}, " for dim in self.shape)
+        return f"Tile({dims}{self.dtype})"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The string variables among the dimensions, in order."""
+        return tuple(dim for dim in self.shape if isinstance(dim, str))
+
+    @property
+    def run_time_dim(self) -> str | None:
+        """The name of the leading run-time dimension, if there is one."""
+        leading = self.shape[0] if self.shape else None
+        return leading.name if isinstance(leading, RunTime) else None
+
+
+class Tensor(Value):
+    """A tensor as the kernel's body sees it: its parameter's name, its shape and its type.
+
+    Attributes:
+        shape: ints, and a `RunTime` in front where the tile has one; None without a tile.
+        dtype: the type of the elements; None without a tile.
+    """
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(
+        self, trace: Trace, name: str, shape: tuple[int | RunTime, ...] | None, dtype: DType | None
+    ) -> None:
+        super().__init__(trace, name, SYMBOL)
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def name(self) -> str:
+        """The name of the entry's parameter."""
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.text}, {self.shape}, {self.dtype})"

@@ -1,0 +1,310 @@
+"""The trace: the one mutable object, which collects what a kernel's body emits, in program order.
+
+A trace is current in its context (`contextvars`), so threads trace independently, and everything that
+is numbered is numbered by the trace: the same kernel gives the same text wherever it is traced.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jax_ptx.dsl import isa
+from jax_ptx.dsl.module import Module, SharedVariable, lay_out_shared
+from jax_ptx.dsl.operands import SYMBOL, Value, encode
+from jax_ptx.dsl.target import (
+    AUTO_FLOOR,
+    Target,
+    Version,
+    least_version,
+    supports,
+    version_text,
+)
+
+if TYPE_CHECKING:
+    from jax_ptx.dsl.batch import Batch
+    from jax_ptx.dsl.tile import Tensor
+    from jax_ptx.types import DType
+
+_current: ContextVar[Trace | None] = ContextVar("jax_ptx_trace", default=None)
+
+# Frames of these files are the language, not its author.
+_LANGUAGE = (str(Path(__file__).parent) + "/", str(Path(__file__).parent.parent / "kernel.py"))
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+")
+_NUMBERED = re.compile(r"%(?:p|h|r|rd|f|fd)\d+|\$\w+_\d+|smem(?:_\d+)?_*")
+
+
+class Trace:
+    """One run of a kernel's body.
+
+    Attributes:
+        name: the kernel's name, and the entry's.
+        target, version: what the author asked for, or None.
+        tensors: the kernel's tensors, in order.
+        run_time_dims: the names of the run-time dimensions, in order.
+        dynamic_bytes: shared memory that the author manages (`@kernel(smem=)`).
+        batch: how one launch covers a batch, or None.
+        body: the lines so far.
+        blocks: the open `ptx.if_`, `ptx.else_` and loops, outermost first.
+        closed_branch: the position in the body at which the last `ptx.if_` or `ptx.else_` was closed.
+        raw: whether `ptx.raw` put in lines that nobody has read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        target: Target | None = None,
+        version: Version | None = None,
+        run_time_dims: Sequence[str] = (),
+        dynamic_bytes: int = 0,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.version = version
+        self.tensors: dict[str, Tensor] = {}
+        self.run_time_dims = tuple(run_time_dims)
+        self.dynamic_bytes = dynamic_bytes
+        self.batch: Batch | None = None
+        self.body: list[str] = []
+        self.blocks: list[Any] = []
+        self.closed_branch: int | None = None
+        self.closed_if: tuple[str, int] | None = None
+        self.raw = False
+        self.shared: list[SharedVariable] = []
+        self.faults: list[Exception] = []
+        self._registers: dict[str, tuple[str, int]] = {}  # prefix: register type, how many
+        self._named: dict[str, str] = {}  # declaration by name
+        self._names: set[str] = {*run_time_dims, name}
+        self._n_blocks = 0
+        self._forms: set[isa.Form] = set()
+        self._least_version: Version = (0, 0)
+        self._least_target = Target(AUTO_FLOOR if target is None else 0)
+
+    # ---- names ----
+
+    def add_tensor(self, tensor: Tensor) -> None:
+        """Appends a parameter of the entry."""
+        self._names.add(tensor.name)
+        self.tensors[tensor.name] = tensor
+
+    def register_name(self, dtype: DType) -> str:
+        """The next name of a register that holds this type."""
+        prefix = dtype.prefix
+        _, count = self._registers.get(prefix, ("", 0))
+        self._registers[prefix] = (dtype.register, count + 1)
+        return f"{prefix}{count}"
+
+    def declare_register(self, dtype: DType, name: str, count: int | None = None) -> None:
+        """Declares a register (or, with a count, `name0`, `name1`, …) that the author named."""
+        self.claim(name)
+        for index in range(count or 0):
+            self.claim(f"{name}{index}")
+        suffix = "" if count is None else f"<{count}>"
+        self._named[name] = f".reg .{dtype.register} {name}{suffix};"
+
+    def claim(self, name: str) -> None:
+        """Takes a name that the author gave, once."""
+        if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+            raise self.error(ValueError, f"{name!r} is not a PTX identifier")
+        if name in self._names:
+            raise self.error(ValueError, f"the name {name} is already taken in this kernel")
+        if _NUMBERED.fullmatch(name):
+            raise self.error(
+                ValueError, f"names like {name} are given out by the trace; choose another"
+            )
+        self._names.add(name)
+
+    def block_number(self) -> int:
+        """The number of the next branch or loop, for its labels."""
+        self._n_blocks += 1
+        return self._n_blocks - 1
+
+    # ---- instructions ----
+
+    def emit(self, name: str, operands: Sequence[object], pred: object = None) -> None:
+        """Appends one instruction, checked against the instruction table."""
+        texts, kinds = [], []
+        try:
+            for operand in operands:
+                if isinstance(operand, Value):
+                    if operand.trace is not self:
+                        self.check_owner(operand)
+                    texts.append(operand.text)
+                    kinds.append(operand.operand)
+                else:
+                    text, kind = encode(self, name, operand)
+                    texts.append(text)
+                    kinds.append(kind)
+            form = isa.find(name, tuple(kinds), predicated=pred is not None)
+            if form not in self._forms:
+                self.require(form.version, Target(form.target, form.suffix), f"`{name}`")
+                self._forms.add(form)
+            guard = "" if pred is None else self._guard(pred)
+        except (TypeError, ValueError) as e:
+            self._refuse(name, operands, e)
+        self.body.append(
+            f"    {guard}{name} {', '.join(texts)};" if texts else f"    {guard}{name};"
+        )
+        if self.batch is not None and name.startswith("ld.param"):
+            self.batch.after_param_load(self, operands, pred)
+
+    def branch(self, label: str, pred: object = None) -> None:
+        """Appends a branch to a label of the trace's own."""
+        self.emit("bra", (Value(self, label, SYMBOL),), pred)
+
+    def label(self, label: str) -> None:
+        """Appends a label."""
+        self.body.append(f"{label}:")
+
+    def require(self, version: Version, target: Target, what: str) -> None:
+        """Notes that `what` needs a PTX version and a target; refuses what the author ruled out.
+
+        Raises:
+            ValueError: the author named a target or a version that lacks it.
+        """
+        if self.target is not None and not supports(self.target, target):
+            raise ValueError(
+                f"{what} needs target {target}; this kernel is for {self.target}: "
+                f'arch="{target}" or arch="auto" has it'
+            )
+        if self.version is not None and version > self.version:
+            raise ValueError(
+                f"{what} needs PTX version {version_text(version)}; this kernel is for version "
+                f"{version_text(self.version)}: version=None takes the least that is needed"
+            )
+        least = self._least_target
+        if least.suffix or target.suffix:
+            if not (supports(least, target) or supports(target, least)):
+                raise ValueError(f"{what} needs target {target}, and another instruction {least}")
+            least = least if supports(least, target) else target
+        else:
+            least = max(least, target)
+        self._least_target = least
+        self._least_version = max(self._least_version, version)
+
+    def _guard(self, pred: object) -> str:
+        if not isinstance(pred, Value) or pred.operand.kind != "predicate":
+            what = pred.text if isinstance(pred, Value) else repr(pred)
+            raise TypeError(f"pred= takes a predicate register or its negation ~p, got {what}")
+        self.check_owner(pred)
+        return f"@{pred.text} "
+
+    # ---- errors ----
+
+    def check_owner(self, value: Value) -> None:
+        """Refuses a register, address or array of another trace."""
+        if value.trace is not self:
+            raise TypeError(
+                f"{value.text} belongs to another run of a kernel (of {value.trace.name})"
+            )
+
+    def error(self, kind: Callable[[str], Exception], message: str) -> Exception:
+        """An error of that kind which names the kernel, and the author's file and line."""
+        error = kind(f"kernel {self.name}, {author_line()}: {message}")
+        error.__dict__["jax_ptx_located"] = True
+        return error
+
+    def _refuse(self, name: str, operands: Sequence[object], reason: Exception) -> NoReturn:
+        if getattr(reason, "jax_ptx_located", False):
+            raise reason
+        shown = ", ".join(map(_shown, operands))
+        raise self.error(type(reason), f"ptx.inst.{name}({shown}): {reason}") from None
+
+    # ---- the end ----
+
+    def finish(self, block: tuple[int, int, int]) -> Module:
+        """The module. Ends the body with `ret` if the author did not."""
+        if self.blocks:
+            self.faults.append(
+                self.error(
+                    ValueError,
+                    f"{self.blocks[-1].what} is still open at the end of the kernel; an iterator of "
+                    "ptx.range_ belongs in a `for` statement",
+                )
+            )
+        if self.faults:
+            raise self.faults[0]
+        if not self.body or self.body[-1] != "    ret;":
+            self.emit("ret", ())
+        try:
+            shared = lay_out_shared(self.shared, self.dynamic_bytes, self.target)
+            if shared.needs is not None and self.target is None:
+                self.require(least_version(shared.needs), shared.needs, "this much shared memory")
+        except ValueError as e:
+            raise self.error(ValueError, str(e)) from None
+        target = self.target or self._least_target
+        least = max(self._least_version, least_version(target))
+        if self.version is not None and self.version < least:
+            raise self.error(
+                ValueError,
+                f"target {target} needs PTX version {version_text(least)}, got "
+                f"version={self.version}; version=None takes the least that is needed",
+            )
+        return Module(
+            name=self.name,
+            version=self.version or least,
+            target=target,
+            parameters=(*self.tensors, *self.run_time_dims),
+            block=block,
+            registers=(
+                *(
+                    f".reg .{t} {prefix}<{n}>;"
+                    for prefix, (t, n) in sorted(self._registers.items())
+                ),
+                *self._named.values(),
+            ),
+            shared=shared,
+            body=tuple(self.body),
+            raw=self.raw,
+        )
+
+
+def current() -> Trace:
+    """The trace of the kernel whose body is running.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    trace = _current.get()
+    if trace is None:
+        raise RuntimeError(
+            "no kernel is being traced: reg, ptx and smem work inside the body of a function "
+            "decorated with @kernel, while .ptx(), .launch() or a call runs it"
+        )
+    return trace
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    """Makes a trace the current one."""
+    token = _current.set(trace)
+    try:
+        yield trace
+    finally:
+        _current.reset(token)
+
+
+def author_line() -> str:
+    """File and line of the innermost caller outside the language."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LANGUAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _shown(operand: object) -> str:
+    if isinstance(operand, Value):
+        return re.sub("\0(\\d+)\\+(\\d+)\0", _shown_shared, operand.text)
+    if isinstance(operand, list | tuple):
+        return f"[{', '.join(map(_shown, operand))}]"
+    return repr(operand)
+
+
+def _shown_shared(match: re.Match[str]) -> str:
+    return f"smem_{match[1]}" if match[2] == "0" else f"smem_{match[1]}+{match[2]}"

@@ -1,0 +1,353 @@
+"""`@kernel`: a Python function that emits PTX, as something to call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, overload
+
+from jax_ptx.dsl.batch import Batch as BatchTrace
+from jax_ptx.dsl.batch import batch_bytes, merge_axes
+from jax_ptx.dsl.module import Module
+from jax_ptx.dsl.target import Target, Version, least_version, parse_target, version_text
+from jax_ptx.dsl.tile import Tensor, Tile
+from jax_ptx.dsl.trace import Trace, tracing
+from jax_ptx.geometry import MAX_GRID, Dim3, Grid, block_size, cluster_size, grid_size
+from jax_ptx.launch import Launch
+from jax_ptx.memo import Memo, freeze
+from jax_ptx.signature import Signature
+
+
+class Batch(NamedTuple):
+    """A batch that one launch covers.
+
+    Attributes:
+        sizes: its axes, outermost first.
+        mask: for each tensor, inputs then outputs, which of the axes it has, in front of its own.
+    """
+
+    sizes: tuple[int, ...]
+    mask: tuple[tuple[bool, ...], ...]
+
+
+class Kernel:
+    """A kernel written in Python; `@kernel` makes one.
+
+    Calling it with JAX arrays (under jit, vmap and the rest too) or with PyTorch tensors launches it and
+    returns one array, or a tuple of several.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        in_specs: Sequence[Tile] | None = None,
+        out_specs: Sequence[Tile] | None = None,
+        grid: Grid | None = None,
+        block: Any = (1, 1, 1),
+        cluster: Any = (1, 1, 1),
+        smem: int = 0,
+        arch: str = "auto",
+        version: Version | None = None,
+        rows_per_cta: int = 0,
+    ) -> None:
+        name = getattr(fn, "__name__", "")
+        tensors, constants = _read_parameters(name, fn)
+        self._fn = fn
+        self._name = name
+        self._has_specs = in_specs is not None or out_specs is not None
+        self._signature = Signature(name, tensors, _tiles(name, in_specs), _tiles(name, out_specs))
+        self._constants = constants
+        self._grid: Grid = (1, 1, 1) if grid is None else grid
+        self._block = block_size(name, block)
+        self._cluster = cluster_size(name, cluster)
+        self._smem = _byte_count(name, smem)
+        self._arch = arch
+        self._target = None if arch == "auto" else parse_target(arch)
+        self._version = _checked_version(name, version, self._target)
+        self._rows_per_cta = rows_per_cta
+        self._check_declaration()
+        self._launches: Memo[Launch] = Memo(1024)
+        functools.update_wrapper(self, fn)
+
+    in_specs = property(lambda self: self._signature.in_specs, doc="The tiles of the inputs.")
+    out_specs = property(lambda self: self._signature.out_specs, doc="The tiles of the outputs.")
+    grid = property(lambda self: self._grid, doc="The grid, or the callable that gives it.")
+    block = property(lambda self: self._block, doc="Threads of a CTA along x, y, z.")
+    cluster = property(lambda self: self._cluster, doc="CTAs of a cluster along x, y, z.")
+    smem = property(lambda self: self._smem, doc="Dynamic shared memory asked for, in bytes.")
+    arch = property(lambda self: self._arch, doc='The target asked for, or "auto".')
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self._name}({', '.join(self._signature.parameters)})>"
+
+    def ptx(self, /, **values: Any) -> str:
+        """The PTX text.
+
+        Args:
+            **values: the compile-time constants without a default, and the variables of the tiles.
+        """
+        variables, constants = self._split(values)
+        return self._trace(variables, constants, None).text
+
+    def launch(self, batch: Batch | None = None, /, **values: Any) -> Launch:
+        """The launch record: the same object for the same arguments.
+
+        Args:
+            batch: a batch that the launch covers at once; None: there is none.
+            **values: as for `ptx`.
+
+        Raises:
+            ValueError: a value is missing, or the launch is past a limit.
+            NotImplementedError: the kernel cannot cover a batch in one launch.
+        """
+        variables, constants = self._split(values)
+        key = (batch, freeze(self._name, variables), freeze(self._name, constants))
+        return self._launches.get(key, lambda: self._build(variables, constants, batch))
+
+    def __call__(self, /, *arrays: Any, **values: Any) -> Any:
+        """Launches the kernel.
+
+        Args:
+            *arrays: the inputs.
+            **values: compile-time constants, and variables that no input has as a dimension.
+
+        Returns:
+            The output, or a tuple of several.
+
+        Raises:
+            TypeError: a wrong number of arguments, or one that is no array, or of another dtype.
+            ValueError: a wrong rank or dimension, or a variable with two values.
+        """
+        if not self._has_specs:
+            raise TypeError(
+                f"{self._name}: a call needs the tensors' tiles: @kernel(in_specs=(Tile(…),), "
+                "out_specs=(Tile(…),))"
+            )
+        signature = self._signature
+        given = {name: values[name] for name in signature.variables if name in values}
+        bound = signature.bind(arrays, given)
+        launch = self.launch(**{**values, **bound.variables})
+        return signature.call(launch, arrays, bound)
+
+    # ---- from values to a launch ----
+
+    def _split(self, values: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
+        """The variables' values and the constants' values; a constant named like a variable is it."""
+        names = self._signature.variables
+        unknown = [name for name in values if name not in names and name not in self._constants]
+        if unknown:
+            known = ", ".join([*names, *self._constants]) or "nothing"
+            raise TypeError(f"{self._name}: unexpected keyword {unknown[0]!r}; it takes {known}")
+        variables = {name: values[name] for name in names if name in values}
+        for name, value in variables.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"{self._name}: {name} must be an int of 0 or more, got {value!r}")
+        missing = [name for name in names if name not in values]
+        if missing:
+            raise ValueError(
+                f"{self._name}: the variable {missing[0]!r} of its tiles needs a value"
+            )
+        constants = {}
+        for name, default in self._constants.items():
+            value = values.get(name, default)
+            if value is inspect.Parameter.empty:
+                raise TypeError(f"{self._name}: the constant {name!r} has no default; pass {name}=")
+            constants[name] = value
+        return variables, constants
+
+    def _trace(
+        self, variables: dict[str, int], constants: dict[str, Any], batch: BatchTrace | None
+    ) -> Module:
+        signature = self._signature
+        trace = Trace(
+            self._name,
+            target=self._target,
+            version=self._version,
+            run_time_dims=signature.run_time_dims,
+            dynamic_bytes=self._smem,
+        )
+        shapes = signature.shapes(variables) if self._has_specs else ()
+        for index, name in enumerate(signature.parameters):
+            spec = signature.specs[index] if self._has_specs else None
+            shape = shapes[index] if spec else None
+            trace.add_tensor(Tensor(trace, name, shape, spec.dtype if spec else None))
+        if math.prod(self._cluster) > 1:
+            trace.require((7, 8), Target(90), f"{self._name}: cluster={self._cluster}")
+        with tracing(trace):
+            if batch is not None:
+                batch.start(trace)
+            try:
+                self._fn(*trace.tensors.values(), **constants)
+            except Exception as e:
+                if not getattr(e, "jax_ptx_located", False):
+                    e.add_note(f"while tracing the kernel {self._name}")
+                raise
+            return trace.finish(self._block)
+
+    def _build(
+        self, variables: dict[str, int], constants: dict[str, Any], batch: Batch | None
+    ) -> Launch:
+        signature = self._signature
+        # A constant that the caller gave may name what the grid depends on, beside the variables.
+        grid = grid_size(self._name, self._grid, {**constants, **variables}, self._cluster)
+        unit_bytes = signature.unit_bytes(variables)
+        plan = None
+        if batch is not None:
+            plan = self._plan(batch, grid, unit_bytes)
+            grid = (grid[0] * math.prod(batch.sizes), *grid[1:])
+            unit_bytes = batch_bytes(unit_bytes, batch.sizes, batch.mask)
+        module = self._trace(variables, constants, plan)
+        if batch is not None and module.raw:
+            raise NotImplementedError(
+                f"{self._name}: one launch for a batch, with lines of ptx.raw"
+            )
+        values = {**constants, **variables}
+        one_launch = batch is None and not module.raw and not signature.run_time_dims
+        return Launch(
+            ptx=module.text,
+            entry=self._name,
+            grid=grid,
+            block=self._block,
+            cluster=self._cluster,
+            smem_bytes=module.shared.dynamic_bytes,
+            unit_bytes=unit_bytes,
+            dims=signature.dims,
+            rows_per_cta=self._rows_per_cta,
+            retrace=functools.partial(self._retrace, grid[0], values) if one_launch else None,
+        )
+
+    def _plan(self, batch: Batch, grid: Dim3, unit_bytes: tuple[int, ...]) -> BatchTrace:
+        if self._signature.run_time_dims:
+            raise NotImplementedError(
+                f"{self._name}: one launch for a batch, with run-time dimensions"
+            )
+        if grid[0] * math.prod(batch.sizes) > MAX_GRID[0]:
+            raise NotImplementedError(
+                f"{self._name}: a batch of {math.prod(batch.sizes)} times {grid[0]} CTAs is past the "
+                f"grid's {MAX_GRID[0]} in x"
+            )
+        axes = merge_axes(batch.sizes, batch.mask)
+        return BatchTrace(axes, unit_bytes, max(grid[0], 1), self._cluster[0])
+
+    def _retrace(
+        self,
+        grid_x: int,
+        values: dict[str, Any],
+        sizes: tuple[int, ...],
+        mask: tuple[tuple[bool, ...], ...],
+    ) -> Launch | None:
+        """The launch for a batch, or None where the grid cannot hold it and several launches must."""
+        if grid_x * math.prod(sizes) > MAX_GRID[0]:
+            return None
+        return self.launch(Batch(sizes, mask), **values)
+
+    def _check_declaration(self) -> None:
+        name, signature = self._name, self._signature
+        if self._has_specs and len(signature.specs) != len(signature.parameters):
+            raise TypeError(
+                f"{name}: {len(signature.in_specs)} in_specs and {len(signature.out_specs)} out_specs, and "
+                f"the function has {len(signature.parameters)} tensor parameters "
+                f"({', '.join(signature.parameters)}); inputs come first, then outputs"
+            )
+        for dim in signature.run_time_dims:
+            if dim in signature.parameters or dim in signature.variables:
+                raise ValueError(f"{name}: RunTime({dim!r}) has the name of a tensor or a variable")
+        if self._rows_per_cta and not signature.run_time_dims:
+            raise ValueError(f"{name}: rows_per_cta= needs a tile with a RunTime dimension")
+
+
+@overload
+def kernel(fn: Callable[..., Any], /) -> Kernel: ...
+@overload
+def kernel(
+    *,
+    in_specs: Sequence[Tile] | None = None,
+    out_specs: Sequence[Tile] | None = None,
+    grid: Grid | None = None,
+    block: Any = (1, 1, 1),
+    cluster: Any = (1, 1, 1),
+    smem: int = 0,
+    arch: str = "auto",
+    version: Version | None = None,
+    rows_per_cta: int = 0,
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Makes a kernel of a function: `@kernel`, or `@kernel(in_specs=…, out_specs=…, …)`.
+
+    The function's positional parameters are its tensors, inputs then outputs; keyword-only parameters are
+    compile-time constants. Its name is the entry's. The body runs once for each specialisation and
+    emits the instructions.
+
+    Args:
+        in_specs: the tiles of the inputs.
+        out_specs: the tiles of the outputs.
+        grid: CTAs along x, y, z, or a callable that gets the tiles' string variables as keywords and
+            returns an int or a tuple; what is left out is 1.
+        block: threads of a CTA along x, y, z.
+        cluster: CTAs of a cluster along x, y, z.
+        smem: dynamic shared memory in bytes, for `smem.base()`.
+        arch: a target such as "sm_90a"; "auto": the least that the kernel needs, from sm_80 up.
+        version: the PTX version as (major, minor); None: the least that the kernel needs.
+        rows_per_cta: when positive, the grid's x is ceil(rows / rows_per_cta) at the launch, at most what
+            `grid` says; rows is the first run-time dimension.
+    """
+    if fn is None:
+        return lambda function: Kernel(function, **options)
+    return Kernel(fn, **options)
+
+
+def _read_parameters(name: str, fn: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of the tensors, and the constants with their defaults."""
+    if not (name.isascii() and name.isidentifier()):
+        raise ValueError(
+            f"@kernel: {name!r} cannot name an entry of PTX; decorate a function with `def`"
+        )
+    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
+        raise TypeError(f"{name}: the body of a kernel must not yield or await: it would not run")
+    tensors, constants = [], {}
+    for parameter in inspect.signature(fn).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            constants[parameter.name] = parameter.default
+        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"{name}: a kernel takes no {parameter}; each tensor needs a name")
+        elif parameter.default is not parameter.empty:
+            raise TypeError(
+                f"{name}: the tensor {parameter.name} has a default; constants come after a `*`"
+            )
+        elif not parameter.name.isascii():
+            raise ValueError(f"{name}: the tensor {parameter.name} cannot name a parameter of PTX")
+        else:
+            tensors.append(parameter.name)
+    return tuple(tensors), constants
+
+
+def _tiles(name: str, specs: Sequence[Tile] | None) -> tuple[Tile, ...]:
+    tiles = tuple(specs or ()) if not isinstance(specs, Tile) else (specs,)
+    for tile in tiles:
+        if not isinstance(tile, Tile):
+            raise TypeError(f"{name}: in_specs and out_specs are tuples of Tile, got {tile!r}")
+    return tiles
+
+
+def _byte_count(name: str, smem: Any) -> int:
+    if isinstance(smem, bool) or not isinstance(smem, int) or smem < 0:
+        raise ValueError(f"{name}: smem must be a number of bytes, got {smem!r}")
+    return smem
+
+
+def _checked_version(name: str, version: Any, target: Target | None) -> Version | None:
+    if version is None:
+        return None
+    if not (
+        isinstance(version, tuple) and len(version) == 2 and all(type(v) is int for v in version)
+    ):
+        raise TypeError(f"{name}: version must be (major, minor) or None, got {version!r}")
+    if target is not None and version < least_version(target):
+        raise ValueError(
+            f"{name}: target {target} needs PTX version {version_text(least_version(target))}, got "
+            f"version={version}; version=None takes the least that is needed"
+        )
+    return version

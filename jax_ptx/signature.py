@@ -1,0 +1,215 @@
+"""The tensors that a kernel takes and gives: binding dimensions, checking arguments, dispatching a call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_ptx.dsl.tile import RunTime, Tile
+from jax_ptx.launch import Launch, ptx_call
+from jax_ptx.types import DType
+
+_BITS_OF = {"bool": None}  # one byte, but only 0 and 1 are valid: no kernel may write it
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the arguments of a call say.
+
+    Attributes:
+        variables: the value of each string variable.
+        run_time: the size of each run-time dimension; it may be symbolic.
+    """
+
+    variables: dict[str, int]
+    run_time: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Names and tiles of a kernel's tensors, inputs before outputs."""
+
+    kernel: str
+    parameters: tuple[str, ...]
+    in_specs: tuple[Tile, ...]
+    out_specs: tuple[Tile, ...]
+
+    @property
+    def specs(self) -> tuple[Tile, ...]:
+        """All tiles, in the order of the parameters."""
+        return self.in_specs + self.out_specs
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The string variables, in order of first appearance."""
+        return tuple(dict.fromkeys(v for spec in self.specs for v in spec.variables))
+
+    @cached_property
+    def run_time_dims(self) -> tuple[str, ...]:
+        """The run-time dimensions, in order of first appearance."""
+        return tuple(dict.fromkeys(s.run_time_dim for s in self.specs if s.run_time_dim))
+
+    @cached_property
+    def dims(self) -> tuple[int, ...]:
+        """For each tensor the number of its run-time dimension, counted from 1, or 0."""
+        numbers = {name: index + 1 for index, name in enumerate(self.run_time_dims)}
+        return tuple(numbers.get(spec.run_time_dim or "", 0) for spec in self.specs)
+
+    def shapes(self, variables: Mapping[str, int]) -> tuple[tuple[int | RunTime, ...], ...]:
+        """The shape of each tensor, with the variables' values."""
+        return tuple(
+            tuple(variables[d] if isinstance(d, str) else d for d in spec.shape)
+            for spec in self.specs
+        )
+
+    def unit_bytes(self, variables: Mapping[str, int]) -> tuple[int, ...]:
+        """The bytes of each tensor, per element of its run-time dimension if it has one."""
+        return tuple(
+            math.prod(d for d in shape if isinstance(d, int)) * spec.dtype.bits // 8
+            for shape, spec in zip(self.shapes(variables), self.specs, strict=True)
+        )
+
+    def bind(self, arrays: Sequence[Any], given: Mapping[str, int]) -> Bound:
+        """Checks the arguments against the tiles, and reads the dimensions off them.
+
+        Args:
+            arrays: the inputs.
+            given: variables that the caller passed by name.
+
+        Raises:
+            TypeError: a wrong number of arguments, or one that is no array, or of another dtype.
+            ValueError: a wrong rank or dimension, or a variable with two values.
+        """
+        if len(arrays) != len(self.in_specs):
+            names = ", ".join(self.parameters[: len(self.in_specs)])
+            raise TypeError(
+                f"{self.kernel}: expected {_count(len(self.in_specs), 'input')} ({names}), "
+                f"got {len(arrays)}; outputs are returned, not passed"
+            )
+        bound = Bound(dict(given), {})
+        origin = dict.fromkeys(given, "the keyword argument")
+        for name, spec, array in zip(self.parameters, self.in_specs, arrays, strict=False):
+            self._check_dtype(name, spec.dtype, array)
+            self._bind_shape(name, spec, tuple(array.shape), bound, origin)
+        missing = [v for v in self.variables if v not in bound.variables]
+        if missing:
+            raise ValueError(
+                f"{self.kernel}: no input has the dimension {missing[0]!r}; pass {missing[0]}= by name"
+            )
+        free = [d for d in self.run_time_dims if d not in bound.run_time]
+        if free:
+            raise ValueError(f"{self.kernel}: no input has the run-time dimension {free[0]!r}")
+        return bound
+
+    def _check_dtype(self, name: str, dtype: DType, array: Any) -> None:
+        if not (isinstance(array, jax.Array | np.ndarray | np.generic) or is_torch(array)):
+            raise TypeError(
+                f"{self.kernel}: argument {name} must be a JAX array, a NumPy array or a PyTorch tensor, "
+                f"got {type(array).__name__}"
+            )
+        came = dtype_name(array)
+        if came == dtype.numpy_name or (dtype.kind == "bits" and _bits(came) == dtype.bits):
+            return
+        raise TypeError(
+            f"{self.kernel}: argument {name} must have dtype {dtype.numpy_name} ({dtype}), got {came}; "
+            "cast it before the call"
+        )
+
+    def _bind_shape(
+        self, name: str, spec: Tile, shape: tuple[Any, ...], bound: Bound, origin: dict[str, str]
+    ) -> None:
+        expected = (
+            "(" + ", ".join(map(_dim_text, spec.shape)) + ("," * (len(spec.shape) == 1)) + ")"
+        )
+        came = f"shape {expected}, got {shape}"
+        if len(shape) != len(spec.shape):
+            raise ValueError(
+                f"{self.kernel}: argument {name} must have rank {len(spec.shape)}, {came}"
+            )
+        for axis, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
+            if isinstance(dim, RunTime):
+                known: dict[str, Any] = bound.run_time
+                key = dim.name
+            else:
+                if not isinstance(size, int):
+                    raise ValueError(
+                        f"{self.kernel}: dimension {axis} of argument {name} is symbolic ({size}), and the "
+                        "kernel's text depends on it; only a leading RunTime dimension may be symbolic"
+                    )
+                if isinstance(dim, int):
+                    if size != dim:
+                        raise ValueError(
+                            f"{self.kernel}: argument {name} must have {dim} in dimension {axis}, {came}"
+                        )
+                    continue
+                known, key = bound.variables, dim
+            if known.setdefault(key, size) != size:
+                raise ValueError(
+                    f"{self.kernel}: the dimension {key!r} is {known[key]} in {origin[key]} and {size} in "
+                    f"dimension {axis} of argument {name}, {came}"
+                )
+            origin.setdefault(key, f"dimension {axis} of argument {name}")
+
+    def results(self, bound: Bound) -> list[tuple[tuple[Any, ...], str]]:
+        """Shape and dtype name of each output."""
+        shapes = self.shapes(bound.variables)[len(self.in_specs) :]
+        return [
+            (
+                tuple(bound.run_time[d.name] if isinstance(d, RunTime) else d for d in shape),
+                spec.dtype.numpy_name or "",
+            )
+            for shape, spec in zip(shapes, self.out_specs, strict=True)
+        ]
+
+    def call(self, launch: Launch, arrays: Sequence[Any], bound: Bound) -> Any:
+        """Launches, on arrays that `bind` has checked; one result, or a tuple of them."""
+        results = self.results(bound)
+        if any(map(is_torch, arrays)):
+            if not all(map(is_torch, arrays)):
+                raise TypeError(f"{self.kernel}: PyTorch tensors and other arrays in one call")
+            from jax_ptx import torch as bridge  # imports PyTorch: only where it is in use
+
+            outputs = bridge.call(launch, arrays, results)
+        else:
+            for name, array in zip(self.parameters, arrays, strict=False):
+                if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+                    raise TypeError(
+                        f"{self.kernel}: argument {name} has dtype {dtype_name(array)}, which JAX would "
+                        "narrow; set jax.config.update('jax_enable_x64', True)"
+                    )
+            types = [jax.ShapeDtypeStruct(shape, jax.numpy.dtype(name)) for shape, name in results]
+            outputs = ptx_call(launch, *map(jax.numpy.asarray, arrays), result_types=types)
+        return outputs[0] if len(results) == 1 else tuple(outputs)
+
+
+def is_torch(value: Any) -> bool:
+    """Whether it is a PyTorch tensor; PyTorch is not imported to find out."""
+    return any(c.__name__ == "Tensor" and c.__module__ == "torch" for c in type(value).__mro__)
+
+
+def dtype_name(array: Any) -> str:
+    """The NumPy name of an array's or a PyTorch tensor's dtype."""
+    return getattr(array.dtype, "name", None) or str(array.dtype).removeprefix("torch.")
+
+
+def _bits(name: str) -> int | None:
+    if name in _BITS_OF:
+        return _BITS_OF[name]
+    try:
+        return jax.numpy.dtype(name).itemsize * 8
+    except TypeError:
+        return None
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _dim_text(dim: int | str | RunTime) -> str:
+    return dim.name if isinstance(dim, RunTime) else str(dim)

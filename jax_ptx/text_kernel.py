@@ -1,0 +1,182 @@
+"""`ptx_kernel`: a kernel from a PTX text that someone else wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from jax_ptx.dsl.tile import Tile
+from jax_ptx.geometry import Grid, block_size, cluster_size, grid_size
+from jax_ptx.launch import Launch
+from jax_ptx.memo import Memo, freeze
+from jax_ptx.signature import Signature
+
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_ENTRY = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?")
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.(?P<type>[a-z]\w*)\s+"
+    r"(?:\.ptr\s*(?:\.(?:global|shared|const|local)\s*)?(?:\.align\s+\d+\s+)?)?"
+    r"(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<array>\[\s*\w*\s*\])?"
+)
+_ADDRESS_TYPES = ("u64", "s64", "b64")
+
+
+class TextKernel:
+    """A kernel that is a PTX text; `ptx_kernel` makes one. It is called like any other kernel."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        in_specs: Sequence[Tile],
+        out_specs: Sequence[Tile],
+        grid: Grid,
+        block: Any,
+        cluster: Any,
+        smem: int,
+        entry: str | None,
+    ) -> None:
+        entries = read_entries(text)
+        name = _chosen(entries, entry)
+        self._text = text
+        parameters = entries[name]
+        n_tensors = len(in_specs) + len(out_specs)
+        names = tuple(n for n, _ in parameters[:n_tensors])
+        self._signature = Signature(name, names, tuple(in_specs), tuple(out_specs))
+        self._check_parameters(parameters)
+        self._grid = grid
+        self._block = block_size(name, block)
+        self._cluster = cluster_size(name, cluster)
+        self._smem = smem
+        self._launches: Memo[Launch] = Memo(1024)
+
+    in_specs = property(lambda self: self._signature.in_specs, doc="The tiles of the inputs.")
+    out_specs = property(lambda self: self._signature.out_specs, doc="The tiles of the outputs.")
+    grid = property(lambda self: self._grid, doc="The grid, or the callable that gives it.")
+    block = property(lambda self: self._block, doc="Threads of a CTA along x, y, z.")
+    cluster = property(lambda self: self._cluster, doc="CTAs of a cluster along x, y, z.")
+    smem = property(lambda self: self._smem, doc="Dynamic shared memory asked for, in bytes.")
+
+    def __repr__(self) -> str:
+        return f"<TextKernel {self._signature.kernel}({', '.join(self._signature.parameters)})>"
+
+    def ptx(self, /) -> str:
+        """The text, as it was given."""
+        return self._text
+
+    def launch(self, /, **variables: int) -> Launch:
+        """The launch record: the same object for the same arguments.
+
+        Args:
+            **variables: the variables of the tiles.
+        """
+        name, signature = self._signature.kernel, self._signature
+        missing = [v for v in signature.variables if v not in variables]
+        if missing:
+            raise ValueError(f"{name}: the variable {missing[0]!r} of its tiles needs a value")
+        unknown = [v for v in variables if v not in signature.variables]
+        if unknown:
+            raise TypeError(f"{name}: unexpected keyword {unknown[0]!r}")
+        return self._launches.get(freeze(name, variables), lambda: self._build(variables))
+
+    def __call__(self, /, *arrays: Any, **variables: int) -> Any:
+        """Launches the kernel; arguments, results and errors are those of a `Kernel`."""
+        bound = self._signature.bind(arrays, variables)
+        return self._signature.call(self.launch(**bound.variables), arrays, bound)
+
+    def _build(self, variables: dict[str, int]) -> Launch:
+        name = self._signature.kernel
+        return Launch(
+            ptx=self._text,
+            entry=name,
+            grid=grid_size(name, self._grid, variables, self._cluster),
+            block=self._block,
+            cluster=self._cluster,
+            smem_bytes=self._smem,
+            unit_bytes=self._signature.unit_bytes(variables),
+            dims=self._signature.dims,
+        )
+
+    def _check_parameters(self, parameters: list[tuple[str, str]]) -> None:
+        signature = self._signature
+        n_expected = len(signature.specs) + len(signature.run_time_dims)
+        found = ", ".join(f".{t} {n}" for n, t in parameters) or "none"
+        if len(parameters) != n_expected:
+            raise ValueError(
+                f"{signature.kernel}: in_specs and out_specs have {len(signature.specs)} tensors "
+                f"and {len(signature.run_time_dims)} run-time dimensions, and the entry has "
+                f"{len(parameters)} parameters: {found}; each takes one .u64"
+            )
+        for name, declared in parameters:
+            if declared not in _ADDRESS_TYPES:
+                raise ValueError(
+                    f"{signature.kernel}: the parameter {name} is .{declared}, and a tensor's is a .u64; "
+                    f"found: {found}"
+                )
+
+
+def ptx_kernel(
+    text: str,
+    *,
+    in_specs: Sequence[Tile],
+    out_specs: Sequence[Tile],
+    grid: Grid = (1, 1, 1),
+    block: Any = (1, 1, 1),
+    cluster: Any = (1, 1, 1),
+    smem: int = 0,
+    entry: str | None = None,
+) -> TextKernel:
+    """Makes a kernel of a PTX text.
+
+    Args:
+        text: a whole module, with its `.version` and `.target`.
+        in_specs: the tiles of the inputs, in the order of the entry's parameters.
+        out_specs: the tiles of the outputs, which follow the inputs.
+        grid: CTAs along x, y, z, or a callable that gets the tiles' string variables as keywords.
+        block: threads of a CTA along x, y, z.
+        cluster: CTAs of a cluster along x, y, z.
+        smem: dynamic shared memory in bytes.
+        entry: the entry to launch; None: the only one.
+
+    Raises:
+        ValueError: the text has no such entry, or its parameters are not one 64-bit address a tensor.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"ptx_kernel takes the PTX as a str, got {type(text).__name__}")
+    return TextKernel(
+        text,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        grid=grid,
+        block=block,
+        cluster=cluster,
+        smem=smem,
+        entry=entry,
+    )
+
+
+def read_entries(text: str) -> dict[str, list[tuple[str, str]]]:
+    """The entries of a PTX text, each with the name and the declared type of its parameters."""
+    entries = {}
+    for match in _ENTRY.finditer(_COMMENT.sub(" ", text)):
+        entries[match[1]] = [
+            (p["name"], p["type"] + ("[]" if p["array"] else ""))
+            for p in _PARAMETER.finditer(match[2] or "")
+        ]
+    return entries
+
+
+def _chosen(entries: dict[str, list[tuple[str, str]]], entry: str | None) -> str:
+    found = ", ".join(entries)
+    if not entries:
+        raise ValueError("ptx_kernel: the text has no .entry")
+    if entry is None:
+        if len(entries) > 1:
+            raise ValueError(
+                f"ptx_kernel: the text has several entries, choose one by entry=: {found}"
+            )
+        return next(iter(entries))
+    if entry not in entries:
+        raise ValueError(f"ptx_kernel: the text has no entry {entry!r}; it has {found}")
+    return entry
