@@ -1,0 +1,18 @@
+// A launch record on NVIDIA's driver: what the handlers of the "CUDA" platform and the direct call
+// share.
+#pragma once
+
+#include "launch.h"
+#include "status.h"
+
+namespace jax_ptx::cuda {
+
+// Loads the record's kernel and makes it ready on `device`, so that a launch has nothing left to
+// load and may be captured into a CUDA graph. Next to free when that was done before.
+Status Load(const LaunchRecord& record, int device);
+
+// Enqueues the record on device buffers, in parameter order, on `stream` (a CUstream); loads on a
+// miss. Results of an empty launch become zeros.
+Status Launch(const LaunchRecord& record, const Buffers& buffers, int device, void* stream);
+
+}  // namespace jax_ptx::cuda

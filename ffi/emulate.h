@@ -1,0 +1,17 @@
+// A launch record on the CPU: what the handlers of the "cpu" platform and the direct call share.
+#pragma once
+
+#include "emulator/machine.h"
+#include "launch.h"
+#include "status.h"
+
+namespace jax_ptx {
+
+// Validates the record and decodes its text, so that XLA reports a bad one when it compiles.
+Status PrepareEmulation(const LaunchRecord& record);
+
+// Runs the record on host buffers, in parameter order. Results of an empty launch become zeros.
+Status Emulate(const LaunchRecord& record, const Buffers& buffers, const emulator::Options& options,
+               const emulator::ParallelFor& parallel_for);
+
+}  // namespace jax_ptx

@@ -1,0 +1,139 @@
+"""Kernels on PyTorch tensors. What needs a GPU is in tests/gpu."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from jax_ptx import torch as bridge  # noqa: E402
+from jax_ptx.launch import Launch  # noqa: E402
+
+COPY = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry copy(.param .u64 x, .param .u64 y)
+{
+  .reg .u16 %h<1>;
+  .reg .u32 %r<4>;
+  .reg .u64 %rd<5>;
+  ld.param.u64 %rd0, [x];
+  ld.param.u64 %rd1, [y];
+  mov.u32 %r0, %tid.x;
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %ntid.x;
+  mad.lo.u32 %r3, %r1, %r2, %r0;
+  mul.wide.u32 %rd2, %r3, 2;
+  add.s64 %rd3, %rd0, %rd2;
+  add.s64 %rd4, %rd1, %rd2;
+  ld.global.u16 %h0, [%rd3];
+  st.global.u16 [%rd4], %h0;
+  ret;
+}
+"""
+
+
+def copy_launch(n_bytes: int) -> Launch:
+    """Copies 8 values of 16 bits a CTA."""
+    return Launch(
+        ptx=COPY,
+        entry="copy",
+        grid=(n_bytes // 16, 1, 1),
+        block=(8, 1, 1),
+        cluster=(1, 1, 1),
+        smem_bytes=0,
+        unit_bytes=(n_bytes, n_bytes),
+        dims=(0, 0),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["float32", "bfloat16", "float16", "float8_e4m3fn", "int64", "bool"]
+)
+def test_every_dtype_passes_unchanged(name: str) -> None:
+    dtype = getattr(torch, name)
+    x = torch.arange(48).reshape(3, 16).to(dtype)
+    (y,) = bridge.call(copy_launch(x.nbytes), [x], [((3, 16), name)])
+    assert y.dtype == dtype
+    assert y.device == x.device
+    assert torch.equal(y.view(torch.uint8), x.view(torch.uint8))
+
+
+def test_a_tensor_that_is_not_contiguous_is_copied() -> None:
+    x = torch.arange(64.0).reshape(8, 8).T
+    (y,) = bridge.call(copy_launch(x.nbytes), [x], [((8, 8), "float32")])
+    assert torch.equal(y, x)
+    assert y.is_contiguous()
+
+
+def test_a_view_with_pending_negation_passes_its_values() -> None:
+    x = torch.view_as_complex(torch.arange(32.0).reshape(16, 2)).conj().imag
+    assert x.is_neg()
+    (y,) = bridge.call(copy_launch(x.nbytes), [x], [((16,), "float32")])
+    assert torch.equal(y, x)
+
+
+def test_a_view_into_a_larger_tensor() -> None:
+    x = torch.arange(40.0)[3:35]
+    (y,) = bridge.call(copy_launch(x.nbytes), [x], [((32,), "float32")])
+    assert torch.equal(y, x)
+
+
+def test_nothing_to_do() -> None:
+    (y,) = bridge.call(copy_launch(0), [torch.empty(0, 4)], [((0, 4), "float32")])
+    assert y.shape == (0, 4)
+
+
+def test_a_gradient_is_never_lost_in_silence() -> None:
+    x = torch.arange(8.0, requires_grad=True)
+    launch = copy_launch(x.nbytes)
+    with pytest.raises(NotImplementedError, match=r"copy: operand 0 requires a gradient.*no_grad"):
+        bridge.call(launch, [x], [((8,), "float32")])
+    with torch.no_grad():
+        (y,) = bridge.call(launch, [x], [((8,), "float32")])
+    assert torch.equal(y, x)
+    assert not y.requires_grad
+
+
+def test_a_kernel_inside_an_autograd_function() -> None:
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return bridge.call(copy_launch(x.nbytes), [x], [(tuple(x.shape), "float32")])[0]
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return bridge.call(
+                copy_launch(gradient.nbytes), [gradient], [(tuple(gradient.shape), "float32")]
+            )[0]
+
+    x = torch.arange(8.0, requires_grad=True)
+    Copy.apply(x).backward(torch.arange(8.0))
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.arange(8.0))
+
+
+def test_devices_are_checked() -> None:
+    launch = copy_launch(32)
+    x, meta = torch.zeros(8), torch.zeros(8, device="meta")
+    with pytest.raises(ValueError, match="copy: the operands must be on one device, got cpu, meta"):
+        bridge.call(launch, [x, meta], [])
+    with pytest.raises(
+        ValueError, match="copy: the operands must be on a CPU or an NVIDIA GPU, got"
+    ):
+        bridge.call(launch, [meta], [])
+    with pytest.raises(
+        ValueError, match="copy: the operands must be on one device, got no tensors"
+    ):
+        bridge.call(launch, [], [((8,), "float32")])
+
+
+def test_a_dtype_that_torch_lacks() -> None:
+    with pytest.raises(TypeError, match="copy: a result has dtype float6_e2m3, which PyTorch"):
+        bridge.call(copy_launch(32), [torch.zeros(8)], [((8,), "float6_e2m3")])
+
+
+def test_errors_of_the_emulator_are_pythons() -> None:
+    with pytest.raises(ValueError, match="kernel 'copy': result 0 must have 32 bytes, got 16"):
+        bridge.call(copy_launch(32), [torch.zeros(8)], [((4,), "float32")])
