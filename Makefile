@@ -1,0 +1,44 @@
+# Two commands: `make demo` builds and runs the main job, `make test` runs every test.
+# Each makes its own virtual environment in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml $(shell find ffi -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
+PYTEST_ARGS ?= -n 2
+
+.PHONY: demo test lint matrix wheel clean
+
+demo: $(VENV)/installed
+	$(BIN)/python examples/rms_norm.py
+
+test: $(VENV)/installed-test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The same suite on every supported pair of Python and jax whose interpreter is found; says which.
+matrix: $(VENV)/installed-dev
+	$(BIN)/python -m nox
+
+lint: $(VENV)/installed-dev
+	$(BIN)/pre-commit run --all-files
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "jax_ptx needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# Editable, so that only a change of the extension's sources needs a new build.
+$(VENV)/installed: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/installed-test: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ $(VENV)/installed
+
+$(VENV)/installed-dev: $(VENV)/installed-test
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .nox

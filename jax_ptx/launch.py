@@ -1,0 +1,287 @@
+"""The launch record and the primitive that carries it into XLA.
+
+A kernel reaches XLA as text: the record below becomes the attributes of one custom call, so a compiled
+program, an export or a cache entry is complete without this process. This is the only module that
+uses `jax.ffi`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir, xla
+
+from jax_ptx import _ext
+
+TARGET = "jax_ptx_launch"
+"""Name of the FFI target. Exported programs refer to it: see `export_checks`."""
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel, ready to launch: a PTX text and the geometry and sizes that belong to it.
+
+    Attributes:
+        ptx: the module's text.
+        entry: name of the `.entry` to launch. Its parameters are one `.u64` a tensor (operands, then
+            results), then one `.u64` a run-time dimension.
+        grid: CTAs along x, y, z. With `rows_per_cta`, x is only an upper bound.
+        block: threads of a CTA along x, y, z.
+        cluster: CTAs of a cluster along x, y, z.
+        smem_bytes: dynamic shared memory of a CTA.
+        unit_bytes: size of each tensor in bytes, per element of its run-time dimension if it has one.
+        dims: the run-time dimension of each tensor, counted from 1; 0 means that its size is fixed.
+        rows_per_cta: when positive, the grid's x follows run-time dimension 1 of the buffers:
+            ceil(rows / rows_per_cta). The partitioner may hand a device part of the rows.
+        retrace: builds the launch that does a whole batch at once, given the batch's shape and, for
+            each tensor, which of its axes the tensor has. None: one launch for each element.
+    """
+
+    ptx: str
+    entry: str
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    smem_bytes: int
+    unit_bytes: tuple[int, ...]
+    dims: tuple[int, ...]
+    rows_per_cta: int = 0
+    retrace: Callable[[tuple[int, ...], tuple[tuple[bool, ...], ...]], Launch] | None = field(
+        default=None, compare=False
+    )
+
+    @functools.cached_property
+    def key(self) -> int:
+        """A hash of the text, with which the extension finds the loaded kernel (and then compares)."""
+        digest = hashlib.blake2b(f"{self.entry}\0{self.ptx}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
+
+    def __hash__(self) -> int:  # the text is long and jit hashes its parameters at every trace
+        return hash((self.key, self.grid, self.block, self.unit_bytes))
+
+    def __repr__(self) -> str:  # what a jaxpr prints
+        return f"Launch({self.entry}, grid={self.grid}, block={self.block}, {len(self.ptx)} bytes of PTX)"
+
+    def attributes(
+        self, batch: tuple[int, ...] = (), batch_mask: tuple[tuple[bool, ...], ...] = ()
+    ) -> dict[str, Any]:
+        """The record as the custom call's attributes (`LaunchRecord` in ffi/launch.h)."""
+        return {
+            "ptx": self.ptx,
+            "entry": self.entry,
+            "key": self.key,
+            "grid": np.array(self.grid, np.int64),
+            "block": np.array(self.block, np.int64),
+            "cluster": np.array(self.cluster, np.int64),
+            "smem_bytes": self.smem_bytes,
+            "rows_per_cta": self.rows_per_cta,
+            "unit_bytes": np.array(self.unit_bytes, np.int64),
+            "dims": np.array(self.dims, np.int64),
+            "batch": np.array(batch, np.int64),
+            "batch_mask": np.array([axis for axes in batch_mask for axis in axes], np.int64),
+        }
+
+
+def export_checks() -> list[jax.export.DisabledSafetyCheck]:
+    """What `jax.export.export(..., disabled_checks=)` needs to accept this library's custom call.
+
+    An artefact holds the PTX and its launch record; the process that runs it only imports jax_ptx.
+    """
+    return [jax.export.DisabledSafetyCheck.custom_call(TARGET)]
+
+
+def ptx_call(
+    launch: Launch,
+    *operands: Any,
+    result_types: Sequence[jax.ShapeDtypeStruct],
+    input_output_aliases: tuple[tuple[int, int], ...] = (),
+) -> list[jax.Array]:
+    """Launches a kernel on arrays: on an NVIDIA GPU, or in the emulator on a CPU.
+
+    Args:
+        launch: the record.
+        *operands: arrays, in the order of the entry's parameters.
+        result_types: shape and dtype of each result.
+        input_output_aliases: pairs (operand, result) that share memory, for kernels that write in place.
+
+    Raises:
+        TypeError: a result's dtype is not enabled (float64 without `jax_enable_x64`).
+        jax.errors.JaxRuntimeError: when XLA compiles, for text that does not parse or limits that do
+            not hold; at the call, for what the driver or the emulator found.
+    """
+    for result in result_types:
+        if jax.dtypes.canonicalize_dtype(result.dtype) != result.dtype:
+            raise TypeError(
+                f"{launch.entry}: a result has dtype {result.dtype}, which JAX would narrow; "
+                "set jax.config.update('jax_enable_x64', True)"
+            )
+    return bind_varying(
+        ptx_call_p,
+        *operands,
+        launch=launch,
+        result_types=tuple(result_types),
+        aliases=input_output_aliases,
+        batch=(),
+        batch_mask=((),) * (len(operands) + len(result_types)),
+    )
+
+
+def bind_varying(primitive: Primitive, *operands: Any, **params: Any) -> Any:
+    """Binds with every operand varying over the union of the manual axes that any varies over.
+
+    `shard_map(check_vma=True)` wants it so; the cast's transpose is the `psum` of a cotangent.
+    """
+    types = [jax.typeof(operand).manual_axis_type for operand in operands]
+    union = frozenset[Any]().union(*(t.varying for t in types))
+    operands = tuple(
+        jax.lax.pcast(operand, tuple(union - t.varying), to="varying")
+        if union - t.varying
+        else operand
+        for operand, t in zip(operands, types, strict=True)
+    )
+    return primitive.bind(*operands, **params)
+
+
+def new_primitive(name: str) -> Primitive:
+    """A primitive with several results, which outside jit runs as a jit of itself."""
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(functools.partial(xla.apply_primitive, primitive))
+    return primitive
+
+
+def ptx_lowering(
+    ctx: mlir.LoweringRuleContext,
+    *operands: Any,
+    launch: Launch,
+    batch: tuple[int, ...] = (),
+    batch_mask: tuple[tuple[bool, ...], ...] = (),
+    aliases: tuple[tuple[int, int], ...] = (),
+    extra_attributes: dict[str, Any] | None = None,
+) -> Any:
+    """Lowers to the custom call. Layouts are the default, row-major ones, which XLA then enforces."""
+    if batch and launch.retrace is not None:
+        launch, batch, batch_mask = launch.retrace(batch, batch_mask), (), ()
+    lower = jax.ffi.ffi_lowering(
+        TARGET, operand_output_aliases=dict(aliases), extra_attributes=extra_attributes
+    )
+    return lower(ctx, *operands, **launch.attributes(batch, batch_mask))
+
+
+# ---- the generic primitive: a kernel as its author wrote it ----
+
+ptx_call_p = new_primitive("ptx_call")
+
+
+def _ptx_call_abstract(
+    *operands: Any,
+    launch: Launch,
+    result_types: tuple[jax.ShapeDtypeStruct, ...],
+    batch: tuple[int, ...],
+    **_: Any,
+) -> list[Any]:
+    for index, operand in enumerate(operands):
+        if any(axis is not None for axis in operand.sharding.spec):
+            raise ValueError(
+                f"{launch.entry}: operand {index} is {operand}, sharded over an explicit mesh axis; a "
+                "kernel sees whole arrays: call it under jax.shard_map, or jax.reshard the operand"
+            )
+    like = operands[0] if operands else None
+    results = []
+    for result in result_types:
+        shape = (*batch, *result.shape)
+        if like is None:
+            results.append(jax.core.ShapedArray(shape, result.dtype))
+        else:
+            sharding = jax.sharding.NamedSharding(like.sharding.mesh, jax.sharding.PartitionSpec())
+            results.append(
+                like.update(shape=shape, dtype=result.dtype, weak_type=False, sharding=sharding)
+            )
+    return results
+
+
+def _ptx_call_batch(
+    operands: Sequence[Any],
+    axes: Sequence[int | None],
+    *,
+    batch: tuple[int, ...],
+    batch_mask: tuple[tuple[bool, ...], ...],
+    aliases: tuple[tuple[int, int], ...],
+    **params: Any,
+) -> tuple[list[Any], list[int]]:
+    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    written = {operand for operand, _ in aliases}
+    moved, mapped = [], []
+    for index, (operand, axis) in enumerate(zip(operands, axes, strict=True)):
+        if axis is not None:
+            operand = jax.numpy.moveaxis(operand, axis, 0)
+        elif index in written:  # each element of the batch writes its own copy
+            operand = jax.numpy.broadcast_to(operand, (size, *operand.shape))
+        moved.append(operand)
+        mapped.append(axis is not None or index in written)
+    mapped += [True] * (len(batch_mask) - len(operands))
+    results = bind_varying(
+        ptx_call_p,
+        *moved,
+        batch=(size, *batch),
+        batch_mask=tuple((m, *mask) for m, mask in zip(mapped, batch_mask, strict=True)),
+        aliases=aliases,
+        **params,
+    )
+    return results, [0] * len(results)
+
+
+def _ptx_call_jvp(*_: Any, launch: Launch, **__: Any) -> Any:
+    raise NotImplementedError(
+        f"{launch.entry}: a kernel has no derivative of its own; wrap the call in jax.custom_jvp or "
+        "jax.custom_vjp and give the rule, or jax.lax.stop_gradient its operands"
+    )
+
+
+def _ptx_call_lowering(
+    ctx: mlir.LoweringRuleContext, *operands: Any, result_types: Any, **params: Any
+) -> Any:
+    return ptx_lowering(ctx, *operands, **params)
+
+
+ptx_call_p.def_abstract_eval(_ptx_call_abstract)
+batching.primitive_batchers[ptx_call_p] = _ptx_call_batch
+ad.primitive_jvps[ptx_call_p] = _ptx_call_jvp
+for _platform in ("cpu", "cuda"):
+    # inline=False: call sites that are alike share one copy of the text.
+    mlir.register_lowering(ptx_call_p, _ptx_call_lowering, platform=_platform, inline=False)
+
+
+# ---- registration ----
+
+
+def _runtime_ffi_version() -> tuple[int, ...]:
+    header = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
+    parts = (re.search(rf"define XLA_FFI_API_{part} (\d+)", header) for part in ("MAJOR", "MINOR"))
+    return tuple(int(part[1]) if part else 0 for part in parts)
+
+
+def _register() -> None:
+    # XLA refuses a handler that is newer than itself, and the whole CPU backend with it.
+    if tuple(_ext.ffi_api_version) > _runtime_ffi_version():
+        raise ImportError(
+            f"jax_ptx was built for XLA FFI {_ext.ffi_api_version} and the installed jaxlib has "
+            f"{_runtime_ffi_version()}; reinstall jax_ptx, or install a newer jaxlib"
+        )
+    for platform, handlers in _ext.registrations().items():
+        jax.ffi.register_ffi_target(TARGET, handlers, platform=platform)
+    jax.ffi.register_ffi_target_as_batch_partitionable(TARGET)
+
+
+_register()

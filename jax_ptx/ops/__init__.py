@@ -1,0 +1,1 @@
+"""The library's operations, one folder each: api, primitive, kernels, config, reference."""

@@ -1,0 +1,140 @@
+"""Pieces of row-wise kernels: vectors of elements between memory, packed registers and wide values.
+
+A vector stays in the registers that it was loaded into (two 16-bit elements share one), and is
+widened where it is used: registers are what limits how many loads a thread keeps in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jax_ptx.dsl import ptx, reg
+from jax_ptx.dsl.operands import Address
+from jax_ptx.dsl.reg import Reg
+from jax_ptx.types import DType, b16, b32, bf16, f16, f32, f64
+
+ACCESS_BYTES = 16  # the widest access of a thread on every target
+
+
+def wide_type(dtype: DType) -> DType:
+    """The type that `dtype` is computed in."""
+    return f64 if dtype is f64 else f32
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A run of elements in global memory: where this thread's first one is, and their type.
+
+    Offsets and counts are in elements. A vector's address must be aligned to the vector, or to 16 bytes
+    where the vector is longer.
+    """
+
+    pointer: Reg
+    dtype: DType
+
+    @property
+    def bytes(self) -> int:
+        """The size of one element."""
+        return self.dtype.bits // 8
+
+    def skip(self, count: int | Reg, stride: int = 1) -> None:
+        """Moves on by `count * stride` elements; a count in a register may be 32 or 64 bits wide."""
+        pointer = self.pointer
+        pointer += count * (stride * self.bytes)
+
+    def load(self, offset: int, count: int, pred: Reg | None = None) -> list[Reg]:
+        """Loads a vector into packed registers; where the predicate is false, zeros."""
+        packed_type, n_packed = _packed(self.dtype, count)
+        init = None if pred is None else 0
+        registers = [reg.scalar(packed_type, init=init) for _ in range(n_packed)]
+        for at, part in self._accesses(offset, registers):
+            access = _access(ptx.inst.ld.global_.nc, packed_type, len(part))
+            access(_operand(part), at, pred=pred)
+        return registers
+
+    def store(self, offset: int, values: Sequence[Reg], pred: Reg | None = None) -> None:
+        """Rounds wide values to the elements' type and stores them as a vector."""
+        packed_type, _ = _packed(self.dtype, len(values))
+        for at, part in self._accesses(offset, _pack(values, self.dtype)):
+            _access(ptx.inst.st.global_, packed_type, len(part))(at, _operand(part), pred=pred)
+
+    def _accesses(
+        self, offset: int, registers: Sequence[Reg]
+    ) -> Iterator[tuple[Address, list[Reg]]]:
+        """The widest accesses that cover a vector: address and registers of each."""
+        register_bytes = registers[0].dtype.bits // 8
+        width = min(len(registers), ACCESS_BYTES // register_bytes)
+        for first in range(0, len(registers), width):
+            at = ptx.addr(self.pointer, offset * self.bytes + first * register_bytes)
+            yield at, list(registers[first : first + width])
+
+
+def widen(registers: Sequence[Reg], dtype: DType) -> list[Reg]:
+    """The elements of a loaded vector, in order, as `wide_type(dtype)`."""
+    if dtype not in (f16, bf16):
+        return list(registers)
+    values = []
+    for packed in registers:
+        halves = [packed] if packed.dtype.bits == 16 else [reg.scalar(b16), reg.scalar(b16)]
+        if dtype is bf16 and len(halves) == 2:
+            # A bf16 is the upper half of the f32 of the same value: no conversion is needed.
+            low, high = reg.scalar(f32), reg.scalar(f32)
+            ptx.inst.shl.b32(low, packed, 16)
+            ptx.inst.and_.b32(high, packed, 0xFFFF0000)
+            values += [low, high]
+            continue
+        if len(halves) == 2:
+            ptx.inst.mov.b32(halves, packed)
+        for half in halves:
+            value = reg.scalar(f32)
+            if dtype is f16:
+                ptx.inst.cvt.f32.f16(value, half)
+            else:
+                zero = reg.scalar(b16, init=0)
+                ptx.inst.mov.b32(value, [zero, half])
+            values.append(value)
+    return values
+
+
+def convert(value: Reg, dtype: DType) -> Reg:
+    """A wide value as the other wide type, rounded to nearest; the value itself if it has that type."""
+    if value.dtype is dtype:
+        return value
+    result = reg.scalar(dtype)
+    if dtype is f64:
+        ptx.inst.cvt.f64.f32(result, value)
+    else:
+        ptx.inst.cvt.rn.f32.f64(result, value)
+    return result
+
+
+def _packed(dtype: DType, count: int) -> tuple[DType, int]:
+    """The register type that holds a vector, and how many registers it takes."""
+    if dtype in (f16, bf16):
+        return (b16, 1) if count == 1 else (b32, count // 2)
+    return dtype, count
+
+
+def _pack(values: Sequence[Reg], dtype: DType) -> list[Reg]:
+    if dtype not in (f16, bf16):
+        return list(values)
+    if len(values) == 1:
+        half = reg.scalar(b16)
+        getattr(ptx.inst.cvt.rn, dtype.name).f32(half, values[0])
+        return [half]
+    registers = []
+    for low, high in zip(values[::2], values[1::2], strict=True):
+        pair = reg.scalar(b32)
+        getattr(ptx.inst.cvt.rn, f"{dtype.name}x2").f32(pair, high, low)
+        registers.append(pair)
+    return registers
+
+
+def _access(instruction, dtype: DType, width: int):
+    vector = {1: instruction, 2: instruction.v2, 4: instruction.v4}[width]
+    return getattr(vector, dtype.name)
+
+
+def _operand(registers: Sequence[Reg]):
+    return registers[0] if len(registers) == 1 else list(registers)

@@ -1,0 +1,230 @@
+"""rms_norm under jit, vmap and grad, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import jax_ptx
+from tests.ops import oracle
+from tests.ops.test_rms_norm_values import IMPLEMENTATIONS, draw
+from tests.tolerance import assert_close
+
+N = 24
+
+
+def norm(implementation: str):
+    return lambda x, w: jax_ptx.rms_norm(x, w, eps=1e-5, implementation=implementation)
+
+
+def reference(x, w):
+    return oracle.rms_norm(x, w, eps=1e-5)
+
+
+def mapped_reference(x, w, in_axes, out_axis: int) -> np.ndarray:
+    """vmap by hand: a loop over slices."""
+    size = next(a.shape[axis] for a, axis in zip((x, w), in_axes, strict=True) if axis is not None)
+    parts = []
+    for i in range(size):
+        slices = [
+            np.asarray(a) if axis is None else np.take(np.asarray(a), i, axis)
+            for a, axis in zip((x, w), in_axes, strict=True)
+        ]
+        parts.append(reference(*slices))
+    return np.stack(parts, out_axis)
+
+
+CASES = [
+    # shapes of x and w, in_axes
+    ((3, 5, N), (N,), (0, None)),
+    ((5, 3, N), (N,), (1, None)),
+    ((5, N, 3), (N,), (2, None)),
+    ((5, N, 3), (N,), (-1, None)),
+    ((5, N), (3, N), (None, 0)),
+    ((5, N), (N, 3), (None, 1)),
+    ((3, 5, N), (3, N), (0, 0)),
+    ((5, 3, N), (N, 3), (1, -1)),
+    ((3, N), (3, N), (0, 0)),
+    ((3, N), (N,), (0, None)),
+    ((N, 3), (N,), (1, None)),
+]
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "in_axes"), CASES)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_vmap(x_shape, w_shape, in_axes, implementation: str) -> None:
+    x, w = draw(x_shape, "float32"), draw(w_shape, "float32", 1)
+    rank = len(x_shape) + (in_axes[0] is None)
+    for out_axis in range(rank):
+        y = jax.jit(jax.vmap(norm(implementation), in_axes, out_axis))(x, w)
+        assert_close(y, mapped_reference(x, w, in_axes, out_axis), N)
+
+
+AXES = [(0, None), (None, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(("inner", "outer"), itertools.product(AXES, AXES))
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_nested_vmap(inner, outer, implementation: str) -> None:
+    sizes = (2, 3)  # outer, inner
+    shapes = [
+        (*(s for s, axes in zip(sizes, (outer, inner), strict=True) if axes[i] is not None), *rest)
+        for i, rest in enumerate([(4, N), (N,)])
+    ]
+    x, w = draw(shapes[0], "float32"), draw(shapes[1], "float32", 1)
+    y = jax.vmap(jax.vmap(norm(implementation), inner), outer)(x, w)
+    expected = []
+    for i in range(2):
+        pick = [a if axis is None else a[i] for a, axis in zip((x, w), outer, strict=True)]
+        expected.append(mapped_reference(*pick, inner, 0))
+    assert_close(y, np.stack(expected), N)
+
+
+def test_three_maps_with_the_weight_mapped_in_the_middle() -> None:
+    x, w = draw((2, 3, 4, 5, N), "float32"), draw((3, N), "float32", 1)
+    f = jax.vmap(jax.vmap(jax.vmap(norm("ptx"), (0, None)), (0, 0)), (0, None))
+    expected = reference(x, np.asarray(w)[:, None, None])
+    assert_close(f(x, w), expected, N)
+
+
+def test_a_mapped_axis_of_size_zero() -> None:
+    y = jax.vmap(norm("ptx"), (0, None))(jnp.zeros((0, 4, N)), jnp.ones(N))
+    assert y.shape == (0, 4, N)
+
+
+def test_a_large_mapped_axis() -> None:
+    x = draw((65537, 1, 4), "float32")
+    y = jax.vmap(lambda row: jax_ptx.rms_norm(row, eps=1e-5, implementation="ptx"))(x)
+    assert_close(y, oracle.rms_norm(x, eps=1e-5), 4)
+
+
+def test_vmap_is_one_custom_call_without_a_copy_of_the_weight() -> None:
+    x, w = draw((3, 5, N), "float32"), draw(N, "float32", 1)
+    text = jax.jit(jax.vmap(norm("ptx"), (0, None))).lower(x, w).as_text()
+    assert text.count("stablehlo.custom_call @jax_ptx_launch") == 1
+    assert "broadcast" not in text
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_derivatives_match_finite_differences(x64, implementation: str, weighted: bool) -> None:
+    x, w = draw((3, 8), "float64"), draw(8, "float64", 1)
+    f = norm(implementation) if weighted else lambda x: norm(implementation)(x, None)
+    check_grads(f, (x, w) if weighted else (x,), order=2, modes=("fwd", "rev"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("w_dtype", ["float32", "bfloat16", "float16"])
+def test_cotangents_have_the_operands_dtypes(dtype: str, w_dtype: str) -> None:
+    x, w = draw((4, N), dtype), draw(N, w_dtype, 1)
+    loss = lambda x, w: norm("ptx")(x, w).astype(jnp.float32).sum()
+    dx, dw = jax.grad(loss, (0, 1))(x, w)
+    assert (dx.dtype, dw.dtype) == (x.dtype, w.dtype)
+    assert (dx.shape, dw.shape) == (x.shape, w.shape)
+
+
+def test_the_weights_gradient_under_vmap_is_one_for_each_example() -> None:
+    x, w = draw((2, 3, 4), "float32"), draw(4, "float32", 1)
+    dw = jax.vmap(jax.grad(lambda w, x: norm("ptx")(x, w).sum()), (None, 0))(w, x)
+    assert dw.shape == (2, 4)
+    exact = oracle.rms_norm(x, eps=1e-5).sum(1)
+    assert_close(dw, exact, 4, scale=np.abs(oracle.rms_norm(x, eps=1e-5)).sum(1))
+
+
+def test_jacobians_and_hessian(x64) -> None:
+    x, w = draw((2, 5), "float64"), draw(5, "float64", 1)
+    f = norm("ptx")
+    for argnum in (0, 1):
+        forward, reverse = jax.jacfwd(f, argnum)(x, w), jax.jacrev(f, argnum)(x, w)
+        np.testing.assert_allclose(forward, reverse, rtol=1e-10, atol=1e-12)
+    h = jax.hessian(lambda x: f(x, w).sum())(x).reshape(10, 10)
+    np.testing.assert_allclose(h, h.T, rtol=1e-10, atol=1e-12)
+
+
+def test_the_op_is_linear_in_its_weight() -> None:
+    x, w = draw((3, N), "float32"), draw(N, "float32", 1)
+    _, tangent = jax.linearize(lambda w: norm("ptx")(x, w), w)
+    (dw,) = jax.linear_transpose(tangent, w)(jnp.ones((3, N)))
+    exact = oracle.rms_norm(x, eps=1e-5)
+    assert_close(dw, exact.sum(0), N, scale=np.abs(exact).sum(0))
+
+
+def test_scan_remat_and_while() -> None:
+    x, w = draw((4, N), "float32"), draw((3, N), "float32", 1)
+
+    def loss(x, w, f):
+        step = jax.checkpoint(lambda x, w: (f(x, w), None))
+        return jax.lax.scan(step, x, w)[0].sum()
+
+    got = jax.jit(jax.grad(lambda *a: loss(*a, norm("ptx")), (0, 1)))(x, w)
+    expected = jax.grad(lambda *a: loss(*a, norm("xla")), (0, 1))(x, w)
+    for g, e in zip(got, expected, strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5)
+    looped = jax.jit(lambda x: jax.lax.fori_loop(0, 2, lambda _, y: norm("ptx")(y, w[0]), x))(x)
+    twice = reference(reference(x, w[0]), w[0])
+    np.testing.assert_allclose(looped, twice, rtol=1e-5, atol=1e-6)
+
+
+def test_disable_jit_and_donation() -> None:
+    x, w = draw((4, N), "float32"), draw(N, "float32", 1)
+    expected = reference(x, w)
+    with jax.disable_jit():
+        assert_close(norm("ptx")(x, w), expected, N)
+    donated = jax.jit(norm("ptx"), donate_argnums=0)(x + 0, w)
+    assert_close(donated, expected, N)
+
+
+def test_operands_in_another_layout() -> None:
+    x = draw((N, 7), "float32")
+    assert_close(jax.jit(lambda x: norm("ptx")(x.T, None))(x), reference(x.T, None), N)
+    a, b = draw((3, 4, 6), "float32"), draw((6, 4, N), "float32", 1)
+    y = jax.jit(lambda a, b: norm("ptx")(jnp.einsum("bij,jik->ibk", a, b), None))(a, b)
+    exact = np.einsum("bij,jik->ibk", *(np.asarray(v).astype(np.float64) for v in (a, b)))
+    assert_close(y, reference(exact, None), N, scale=np.abs(reference(exact, None)) + 1e-3)
+
+
+REFUSED = [
+    (lambda: jax_ptx.rms_norm(jnp.ones(3, jnp.int32)), TypeError, "x must have dtype .*got int32"),
+    (lambda: jax_ptx.rms_norm([1.0, 2.0]), TypeError, "x must be an array, got list"),
+    (lambda: jax_ptx.rms_norm(jnp.float32(1)), ValueError, "x must have rank 1 or more"),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones((2, 512)), jnp.ones(256)),
+        ValueError,
+        r"weight must have shape \(512,\) to match x.shape\[-1\], got \(256,\)",
+    ),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones((2, 4)), jnp.ones((2, 4))),
+        ValueError,
+        r"weight must have shape \(4,\)",
+    ),
+    (lambda: jax_ptx.rms_norm(jnp.ones(4), jnp.ones(4, int)), TypeError, "weight must have dtype"),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones(4), eps=-1.0),
+        ValueError,
+        "eps must be finite and 0 or more",
+    ),
+    (lambda: jax_ptx.rms_norm(jnp.ones(4), eps=float("nan")), ValueError, "eps must be finite"),
+    (lambda: jax_ptx.rms_norm(jnp.ones(4), eps="1"), TypeError, "eps must be a number.*got str"),
+    (
+        lambda: jax.jit(lambda e: jax_ptx.rms_norm(jnp.ones(4), eps=e))(1e-6),
+        TypeError,
+        "eps must be a number known while tracing",
+    ),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones(4), implementation="cuda"),
+        ValueError,
+        "implementation must be 'ptx', 'xla' or None, got 'cuda'",
+    ),
+    (lambda: jax_ptx.rms_norm(np.ones(4)), TypeError, "float64, which JAX would narrow"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), REFUSED)
+def test_refused(call, error, text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()

@@ -1,0 +1,82 @@
+"""Who may import whom (docs: CONTRIBUTING.md): data flows one way through the package."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "jax_ptx"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# Module prefix -> prefixes inside the package that it may import. The first match counts.
+ALLOWED = {
+    "types": (),
+    "dsl": ("types", "dsl"),
+    "launch": ("_ext",),
+    "kernel": ("types", "dsl", "launch"),
+    "text_kernel": ("types", "dsl", "launch", "kernel"),
+    "ops.rms_norm.reference": ("types",),
+    "ops.rms_norm.config": ("types",),
+    "ops.rms_norm.kernels": ("types", "dsl", "kernel", "launch", "ops"),
+    "ops.vectors": ("types", "dsl"),
+    "ops.reduce": ("types", "dsl"),
+    "ops": ("launch", "ops"),
+    "torch": ("_ext", "launch", "types"),
+    "": ("",),
+}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path) -> list[str]:
+    """Every absolute name that a file imports, at any depth."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno}: relative import"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def starts(name: str, prefix: str) -> bool:
+    return not prefix or name == prefix or name.startswith(prefix + ".")
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_flow_one_way(path: Path) -> None:
+    module = module_name(path)
+    allowed = next(names for prefix, names in ALLOWED.items() if starts(module, prefix))
+    for name in imported(path):
+        if starts(name, "jax_ptx") and module:
+            inner = name.removeprefix("jax_ptx").removeprefix(".")
+            assert any(starts(inner, prefix) for prefix in allowed), f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_jax_is_used_through_its_public_names(path: Path) -> None:
+    for name in imported(path):
+        assert not starts(name, "jax._src"), f"{module_name(path)} imports {name}"
+        assert not starts(name, "jax.lib"), f"{module_name(path)} imports {name}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if starts(module_name(p), "dsl") or module_name(p) == "types"],
+    ids=module_name,
+)
+def test_the_language_needs_neither_jax_nor_numpy(path: Path) -> None:
+    for name in imported(path):
+        assert not starts(name, "jax"), f"{module_name(path)} imports {name}"
+        assert not starts(name, "numpy"), f"{module_name(path)} imports {name}"
+
+
+def test_the_oldest_layer_has_files() -> None:
+    assert (PACKAGE / "types.py") in FILES, "the package was not found where the test looks for it"

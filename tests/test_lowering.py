@@ -1,0 +1,140 @@
+"""What reaches XLA: custom calls, sizes of texts, the same text everywhere; CUDA without a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_ptx
+from tests.ops.test_rms_norm_values import draw
+
+SNIPPET = """
+import hashlib, sys
+from jax_ptx.ops.rms_norm.kernels import forward_launch
+texts = [
+    forward_launch(n=n, x_dtype=d, weight_dtype=w, grouped=g, eps=1e-6).ptx
+    for n in (7, 512, 4096, 100000) for d in ("float32", "bfloat16") for w in (None, d) for g in (False, True)
+    if w or not g
+]
+print(hashlib.sha256("".join(texts).encode()).hexdigest())
+"""
+
+
+def lowered(f, *args, platform: str = "cuda") -> str:
+    return jax.jit(f).trace(*args).lower(lowering_platforms=(platform,)).as_text()
+
+
+def test_a_gpu_gets_the_kernel_and_a_cpu_the_formula_by_default() -> None:
+    x, w = draw((4, 64), "float32"), draw(64, "float32")
+    f = lambda x, w: jax_ptx.rms_norm(x, w)
+    assert "custom_call @jax_ptx_launch" in lowered(f, x, w, platform="cuda")
+    assert "custom_call" not in lowered(f, x, w, platform="cpu")
+    explicit = lambda x, w: jax_ptx.rms_norm(x, w, implementation="xla")
+    assert "custom_call" not in lowered(explicit, x, w, platform="cuda")
+    emulated = lambda x, w: jax_ptx.rms_norm(x, w, implementation="ptx")
+    assert "custom_call @jax_ptx_launch" in lowered(emulated, x, w, platform="cpu")
+
+
+def test_other_platforms_take_the_formula_and_refuse_ptx() -> None:
+    x = draw((4, 64), "float32")
+    assert "custom_call" not in lowered(jax_ptx.rms_norm, x, platform="tpu")
+    with pytest.raises(NotImplementedError, match="implementation='ptx' runs on an NVIDIA GPU"):
+        lowered(lambda x: jax_ptx.rms_norm(x, implementation="ptx"), x, platform="tpu")
+
+
+def test_call_sites_that_are_alike_share_one_text() -> None:
+    x, w = draw((4, 64), "float32"), draw(64, "float32")
+    f = lambda x, w: jax_ptx.rms_norm(jax_ptx.rms_norm(jax_ptx.rms_norm(x, w), w), w)
+    assert lowered(f, x, w).count(".visible .entry") == 1
+
+
+def test_the_call_carries_text_and_record_and_nothing_of_this_process() -> None:
+    text = lowered(jax_ptx.rms_norm, draw((4, 64), "float32"))
+    for name in ("ptx =", "entry =", "grid =", "block =", "unit_bytes =", "rows_per_cta ="):
+        assert name in text
+    assert ".version" in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_text_does_not_grow_with_the_row(dtype: str) -> None:
+    from jax_ptx.ops.rms_norm.kernels import forward_launch
+
+    size = lambda n: len(
+        forward_launch(n=n, x_dtype=dtype, weight_dtype=dtype, grouped=False, eps=1e-6).ptx
+    )
+    for n in (2**20, 2**28, 2**28 - 1):
+        assert size(n) <= 2 * max(size(4096), size(4097))
+
+
+def test_the_number_of_rows_is_not_in_the_text() -> None:
+    a, b = (lowered(jax_ptx.rms_norm, draw((rows, 64), "float32")) for rows in (5, 300))
+    cut = lambda text: text[text.index("ptx = ") :].split("row", 1)[0]
+    assert cut(a) == cut(b)
+
+
+def test_the_text_is_the_same_in_every_process_and_thread() -> None:
+    outputs = set()
+    for seed in ("0", "1", "4242"):
+        run = subprocess.run(
+            [sys.executable, "-c", SNIPPET],
+            env={"PYTHONHASHSEED": seed, "PATH": "", "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        outputs.add(run.stdout.strip())
+    assert len(outputs) == 1
+
+    from jax_ptx.ops.rms_norm import kernels
+
+    def trace(_: int) -> str:
+        launch = kernels.forward_launch.__wrapped__(
+            n=4096, x_dtype="bfloat16", weight_dtype="float32", grouped=True, eps=1e-6
+        )
+        return hashlib.sha256(launch.ptx.encode()).hexdigest()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(trace, range(32)))) == 1
+
+
+def test_export_to_both_platforms_and_back() -> None:
+    x, w = draw((6, 48), "float32"), draw(48, "float32", 1)
+    f = jax.jit(lambda x, w: jax_ptx.rms_norm(x, w, implementation="ptx"))
+    exported = jax.export.export(
+        f, platforms=("cpu", "cuda"), disabled_checks=jax_ptx.export_checks()
+    )(x, w)
+    assert exported.mlir_module().count("custom_call @jax_ptx_launch") == 2
+    np.testing.assert_array_equal(exported.call(x, w), f(x, w))
+
+
+def test_export_with_a_symbolic_number_of_rows() -> None:
+    w = draw(48, "float32", 1)
+    f = jax.jit(lambda x: jax_ptx.rms_norm(x, w, implementation="ptx"))
+    (b,) = jax.export.symbolic_shape("b")
+    spec = jax.ShapeDtypeStruct((b, 48), jnp.float32)
+    exported = jax.export.export(f, disabled_checks=jax_ptx.export_checks())(spec)
+    for rows in (1, 5, 300):
+        x = draw((rows, 48), "float32", rows)
+        np.testing.assert_array_equal(exported.call(x), f(x))
+
+
+def test_bad_text_is_refused_when_xla_compiles() -> None:
+    bad = jax_ptx.ptx_kernel(
+        ".version 7.0\n.target sm_80\n.address_size 64\n"
+        ".visible .entry f(.param .u64 x, .param .u64 y)\n{\n  frobnicate.u32 %r1;\n}\n",
+        in_specs=(jax_ptx.Tile(8, jax_ptx.types.f32),),
+        out_specs=(jax_ptx.Tile(8, jax_ptx.types.f32),),
+        grid=(1, 1, 1),
+        block=(32, 1, 1),
+    )
+    lowered = jax.jit(bad).lower(jnp.ones(8, jnp.float32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="frobnicate"):
+        lowered.compile()
