@@ -15,7 +15,10 @@ from jax_ptx.dsl.isa.row import Row
 # Rows with more forms than this are sampled: every pair of modifiers, not every combination.
 FULL_PRODUCT = 1500
 
-_REGISTERS = "pred b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64".split()
+_REGISTERS = (
+    *("pred", "b16", "b32", "b64", "b128", "u16", "u32", "u64"),
+    *("s16", "s32", "s64", "f32", "f64"),
+)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""The words of an instruction that the table does not have: what came, what is allowed, what is near."""
+"""What is said of an instruction that the table does not have: what came, what is allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from jax_ptx.dsl.isa.nearest import nearest_forms
+from jax_ptx.dsl.isa.nearest import nearest_form
 from jax_ptx.dsl.isa.operands import (
     Operand,
     accepts,
@@ -40,7 +40,10 @@ def wrong_name(name: str) -> InstructionError:
             f"`{name}`: there is no instruction `{opcode}` in the table{hint}; "
             "ptx.raw(line) writes what the table does not have"
         )
-    return InstructionError(f"`{name}`: {_wrong_modifier(rows, opcode, tokens)}{_nearest(name)}")
+    what, allowed = _wrong_modifier(rows, opcode, tokens)
+    near = nearest_form(name)
+    parts = (what, f"the nearest valid form is `{near}`" if near else "", allowed)
+    return InstructionError(f"`{name}`: {'; '.join(filter(None, parts))}")
 
 
 def wrong_operands(
@@ -50,7 +53,7 @@ def wrong_operands(
     patterns = [(r, p) for r in found for p in operand_patterns(r.row, frozenset(r.values))]
     counted = [(r, p) for r, p in patterns if len(p) == len(operands)]
     if not counted:
-        expected = _listed(dict.fromkeys(_signature(name, p) for _, p in patterns), "or")
+        expected = _listed(dict.fromkeys(f"`{_signature(name, p)}`" for _, p in patterns), "or")
         came = f"{len(operands)} operand{'' if len(operands) == 1 else 's'}"
         return InstructionError(f"`{name}` was given {came}; it is written {expected}")
     # The pattern whose first wrong operand comes last is the one that was meant.
@@ -64,7 +67,7 @@ def wrong_operands(
     reading, pattern = counted[next(i for i in wrong if wrong[i] == last)]
     return InstructionError(
         f"operand {last + 1} ({pattern[last].name}) of `{_signature(name, pattern)}` is "
-        f"{describe(operands[last])}; allowed: {_listed(allowed, 'or')}"
+        f"{describe(operands[last])}; allowed: {'; '.join(allowed)}"
     )
 
 
@@ -78,13 +81,13 @@ def _first_wrong(
     return len(operands)
 
 
-def _wrong_modifier(rows: Iterable[Row], opcode: str, tokens: list[str]) -> str:
-    rows = tuple(rows)
+def _wrong_modifier(rows: Sequence[Row], opcode: str, tokens: list[str]) -> tuple[str, str]:
+    """What is wrong with the first modifier that no row can read, and what may stand there."""
     for row in rows:
         for values in choices(row.groups, tokens):
             both = forbidden(row, values)
             if both:
-                return _together(both)
+                return _together(both), ""
     # How far any row reads the name, and what the rows that read so far would take next.
     reached, allowed = 0, {}
     for row in rows:
@@ -96,12 +99,13 @@ def _wrong_modifier(rows: Iterable[Row], opcode: str, tokens: list[str]) -> str:
     after = ".".join([opcode, *tokens[:reached]])
     choice = _listed((f".{a}" for a in allowed), "or")
     if reached == len(tokens):
-        return f"`{after}` is incomplete; it goes on with {choice}"
-    known = any(tokens[reached] in g.values for r in rows for g in r.groups)
-    what = "is not allowed" if known else f"is no modifier of `{opcode}`"
-    place = f"after `{after}`" if reached else "there"
-    rest = f"; allowed {place}: {choice}" if allowed else f"; nothing more follows `{after}`"
-    return f"`.{tokens[reached]}` {what}{' there' if known and not reached else ''}{rest}"
+        return f"`{after}` is incomplete", f"it goes on with {choice}"
+    came = tokens[reached]
+    if any(came in g.values for r in rows for g in r.groups):
+        what = f"`.{came}` may not follow `{after}`"
+    else:
+        what = f"`.{came}` is no modifier of `{opcode}`"
+    return what, f"after `{after}` may come {choice}" if choice else f"`{after}` is complete"
 
 
 def _progress(groups: tuple[Group, ...], tokens: list[str], position: int):
@@ -126,11 +130,6 @@ def _together(conditions: tuple[str, ...]) -> str:
     if len(words) == 1:
         return f"`.{words[0]}` is not allowed here"
     return f"`.{words[0]}` does not go with {_listed((f'`.{w}`' for w in words[1:]), 'and')}"
-
-
-def _nearest(name: str) -> str:
-    near = nearest_forms(name)
-    return f"; the nearest valid form is {_listed((f'`{n}`' for n in near), 'or')}" if near else ""
 
 
 def _outside(name: str) -> str | None:

@@ -18,13 +18,15 @@ class Form(NamedTuple):
       name: the dotted name, as it is printed.
       version: the least PTX version that has the form.
       target: the least target that has it, as a number: 90 is sm_90.
-      suffix: "a" if only the architecture-specific target has it, as in sm_90a; else "".
+      suffix: "a" if only architecture-specific targets have it, as in sm_90a; else "".
+      also: the other architecture-specific targets that have it, such as (100, "a").
     """
 
     name: str
     version: Version
     target: int
     suffix: str
+    also: tuple[tuple[int, str], ...] = ()
 
 
 def find(name: str, operands: tuple[Operand, ...], *, predicated: bool = False) -> Form:
@@ -50,7 +52,7 @@ def _find(name: str, operands: tuple[Operand, ...]) -> Form:
         raise errors.wrong_name(name)
     for reading in found:
         if fits(reading, operands):
-            return Form(name, *reading.since)
+            return Form(name, *reading.since, reading.row.also)
     raise errors.wrong_operands(name, operands, found)
 
 

@@ -3,71 +3,84 @@
 from __future__ import annotations
 
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import cache
 
-from jax_ptx.dsl.isa.reading import readings
+from jax_ptx.dsl.isa.reading import forbidden
 from jax_ptx.dsl.isa.row import Group, Row
 from jax_ptx.dsl.isa.tables import ROWS_BY_OPCODE
 
-_DROP, _INSERT, _MOVED = 1.0, 1.0, 0.1
+# What a change of one modifier costs. Moving one to another place costs a drop and a move.
+_DROP, _INSERT, _MOVE = 1.0, 0.6, -0.3
+_USUAL = ("rn", "lo", "f32", "b32", "u32", "gpu", "global")
 
 
-def nearest_forms(name: str, count: int = 1) -> list[str]:
-    """The valid names that need the fewest changes, with the same opcode."""
+def nearest_form(name: str) -> str | None:
+    """The valid name with the same opcode that needs the fewest changes."""
     opcode, *tokens = name.split(".")
-    costs: dict[str, float] = {}
-    for row in ROWS_BY_OPCODE.get(opcode, ()):
-        cost, values = _align(row, tuple(tokens))
-        near = ".".join([opcode, *values])
-        if readings(near):
-            costs[near] = min(cost, costs.get(near, cost))
-    return sorted(costs, key=lambda n: (costs[n], n))[:count]
+    found = [_nearest_in(row, tuple(tokens)) for row in ROWS_BY_OPCODE.get(opcode, ())]
+    if not found:
+        return None
+    # Among equals the first row: the more usual forms come first in the table.
+    _, values = min(found, key=lambda f: f[0])
+    return ".".join([opcode, *values])
 
 
-def _align(row: Row, tokens: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
-    """The cheapest edit of the tokens that the row's groups read, and its cost."""
-    groups = row.groups
+def _nearest_in(
+    row: Row, tokens: tuple[str, ...], cost: float = 0
+) -> tuple[float, tuple[str, ...]]:
+    changes, values = _align(row.groups, tokens)
+    both = forbidden(row, values)
+    if not both:
+        return cost + changes, tuple(v for v in values if v)
+    # One of those that do not go together has to go, if that is possible.
+    fewer = []
+    for condition in both:
+        rest = tuple(t for t in tokens if t != condition.rpartition("=")[2])
+        if len(rest) < len(tokens):
+            fewer.append(_nearest_in(row, rest, cost + _DROP))
+    return min(fewer, key=lambda f: f[0], default=(float("inf"), ()))
 
-    @lru_cache(maxsize=None)
+
+def _align(groups: tuple[Group, ...], tokens: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
+    """The cheapest edit that makes the tokens readable: its cost, a value for each group."""
+
+    @cache
     def best(i: int, g: int) -> tuple[float, tuple[str, ...]]:
         if g == len(groups):
             return (len(tokens) - i) * _DROP, ()
         group = groups[g]
         options: list[tuple[float, tuple[str, ...]]] = []
 
-        def add(cost: float, chosen: tuple[str, ...], i: int, g: int) -> None:
-            rest, values = best(i, g)
-            options.append((cost + rest, chosen + values))
+        def add(cost: float, chosen: tuple[str, ...], rest: tuple[float, tuple[str, ...]]) -> None:
+            options.append((cost + rest[0], chosen + rest[1]))
 
         if i < len(tokens):
             if tokens[i] in group.values:
-                add(0, (tokens[i],), i + 1, g + 1)
-            add(_DROP, (), i + 1, g)
-            likeness, value = max((_likeness(tokens[i], v), v) for v in group.values)
-            add(2 - 1.5 * likeness, (value,), i + 1, g + 1)
+                add(0, (tokens[i],), best(i + 1, g + 1))
+            likeness, value = max(((_likeness(tokens[i], v), v) for v in group.values), key=_first)
+            add(2 - 1.5 * likeness, (value,), best(i + 1, g + 1))
+            add(_DROP, (), best(i + 1, g))
         if group.optional:
-            add(0, (), i, g + 1)
-        # A modifier that stands at another place is moved, at the price of dropping it there.
-        moved = [v for v in group.values if v in tokens]
-        if moved:
-            add(_MOVED, (moved[0],), i, g + 1)
+            add(0, ("",), best(i, g + 1))
+        elsewhere = [v for v in group.values if v in tokens and tokens.count(v) == 1]
+        if elsewhere:
+            add(_MOVE, (elsewhere[0],), best(i, g + 1))
         elif not group.optional:
-            add(_INSERT, (_usual(group),), i, g + 1)
-        return min(options, key=lambda o: o[0])
+            usual = next((v for v in _USUAL if v in group.values), group.values[0])
+            add(_INSERT, (usual,), best(i, g + 1))
+        return min(options, key=_first)
 
     return best(0, 0)
 
 
-def _usual(group: Group) -> str:
-    """What a reader would expect in a required group that was left out."""
-    for value in ("rn", "f32", "b32", "u32", "gpu"):
-        if value in group.values:
-            return value
-    return group.values[0]
+def _first(pair: tuple[float, object]) -> float:
+    return pair[0]
 
 
 def _likeness(a: str, b: str) -> float:
-    """From 0 to 1; types of one size are near, and so are words of one spelling."""
-    if a[1:] == b[1:] and a[1:].isdigit():
-        return 0.9
+    """From 0 to 1. Types of one size are near (untyped bits most), then types of one kind."""
+    if a[1:].isdigit() and b[1:].isdigit():
+        if a[1:] == b[1:]:
+            return 0.92 if b[0] == "b" else 0.9
+        return 0.8 if a[0] == b[0] else 0.3
     return SequenceMatcher(None, a.lower(), b.lower()).ratio()

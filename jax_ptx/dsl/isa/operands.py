@@ -1,4 +1,4 @@
-"""Operands: what an instruction was given, what a row of the table allows, and whether they agree."""
+"""Operands: what an instruction was given, what the table allows, and whether they agree."""
 
 from __future__ import annotations
 
@@ -78,10 +78,11 @@ def resolve(allowed: Allowed, row: Row, values: tuple[str, ...]) -> Resolved:
 
 
 def agrees(register: DType, to: Resolved) -> bool:
-    """Whether a register of this type may stand for an instruction type (ISA, operand type checking).
+    """Whether a register of this type may stand for an instruction type.
 
-    Sizes are equal, or the register's is larger where an instruction on integers allows that. Untyped
-    bits agree with everything, signed with unsigned integers, a float with itself and untyped bits.
+    As in the ISA, "Type Checking of Operands": sizes are equal, or the register's is larger where
+    an instruction on integers allows that; untyped bits agree with everything, signed with unsigned
+    integers, a float with itself and with untyped bits.
     """
     name = register.name
     if name == "pred":
@@ -141,22 +142,22 @@ def describe(operand: Operand) -> str:
 
 def describe_allowed(to: Resolved) -> str:
     """What is allowed, in words."""
-    wider = ", or wider," if to.relaxed and not is_float(to.type) else ""
+    wider = ", or a wider one" if to.relaxed and not is_float(to.type) else ""
     match to.kind:
         case "register":
-            return f"a register{wider} of type {_type_list(to)}"
+            return f"a {_types(to)} register{wider}"
         case "predicate":
             return "a predicate register"
         case "vector":
-            return f"a vector of {to.width} registers{wider} of type {_type_list(to)}"
+            return f"a vector of {to.width}, each a {_types(to)} register{wider}"
         case "pair":
-            return f"a pair d|p whose d is of type {_type_list(to)}" if to.bits else "a pair p|q"
+            return f"a pair d|p with a {_types(to)} d" if to.bits else "a pair p|q of predicates"
         case "immediate":
             return "a float immediate" if is_float(to.type) else "an integer immediate"
         case "integer":
             return "an integer immediate"
         case "address":
-            return "an address [base+offset] with a 32-bit or 64-bit base, or of a symbol"
+            return "an address [base+offset], its base a symbol or a register of 32 or 64 bits"
         case "special":
             return f"a special register of {to.bits} bits"
         case "sink":
@@ -165,13 +166,12 @@ def describe_allowed(to: Resolved) -> str:
             return "a symbol"
 
 
-def _type_list(to: Resolved) -> str:
-    bits = to.bits
+def _types(to: Resolved) -> str:
     if is_float(to.type):
-        return f".{to.type} or .b{bits}"
+        return f".{to.type} or .b{to.bits}"
     if to.type.startswith("b"):
-        return f".b{bits}, or any other of {bits} bits"
-    return f".u{bits}, .s{bits} or .b{bits}"
+        return f"{to.bits}-bit"
+    return f".u{to.bits}, .s{to.bits} or .b{to.bits}"
 
 
 def operand_patterns(row: Row, modifiers: frozenset[str]) -> list[tuple[OperandSpec, ...]]:
@@ -180,6 +180,6 @@ def operand_patterns(row: Row, modifiers: frozenset[str]) -> list[tuple[OperandS
     for spec in row.operands:
         if spec.only_with and spec.only_with not in modifiers:
             continue
-        longer = [p + (spec,) for p in patterns]
+        longer = [(*p, spec) for p in patterns]
         patterns = longer + patterns if spec.optional else longer
     return sorted(patterns, key=len, reverse=True)

@@ -4,9 +4,9 @@ A row states one line of the PTX ISA's syntax summary:
 
     row("fma rn|rz|rm|rp [ftz] [sat] f32", "d:f32, a:f32+, b:f32+, c:f32+", since="6.3 sm_75")
 
-The first word is the opcode. Every other word is a *group*: the modifiers allowed at that place, in
-square brackets where the place may stay empty. `T:u32|s32` names the group, so that the operands can
-refer to the modifier chosen there.
+The first word is the opcode. Every other word is a *group*: the modifiers allowed at that place,
+in square brackets where the place may stay empty. `T:u32|s32` names the group, so that the operands
+can refer to the modifier chosen there.
 
 Operands are `name:what`, in order, where `what` is one or more of these, joined by `/`:
 
@@ -57,6 +57,8 @@ TARGETS: dict[tuple[int, str], Version] = {
     (121, "a"): (8, 8),
 }
 FLOOR = "6.3 sm_75"
+# What sm_100a has and the later architecture-specific targets kept.
+ALSO_BLACKWELL = "sm_103a sm_110a sm_120a sm_121a"
 
 
 class Since(NamedTuple):
@@ -102,7 +104,7 @@ class OperandSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table; `needs` and `forbid` are about combinations of modifiers."""
+    """One row of the table, read; see `row` for what the parts mean."""
 
     opcode: str
     groups: tuple[Group, ...]
@@ -110,6 +112,7 @@ class Row:
     since: Since
     needs: tuple[tuple[tuple[str, ...], Since], ...]
     forbid: tuple[tuple[str, ...], ...]
+    also: tuple[tuple[int, str], ...]
 
     def __str__(self) -> str:
         words = [self.opcode]
@@ -140,6 +143,7 @@ def row(
     since: str = FLOOR,
     needs: Mapping[str, str] | None = None,
     forbid: Iterable[str] = (),
+    also: str = "",
 ) -> Row:
     """One row of the table.
 
@@ -150,13 +154,18 @@ def row(
       needs: what a combination of modifiers needs beyond that: "bf16" is the modifier anywhere,
         "D=bf16" in group D, "rn bf16" both at once.
       forbid: combinations, written in the same way, that the ISA does not have.
+      also: the other architecture-specific targets that have the row, if `since` names one. Such a
+        target's features are not those of the next: "sm_103a" is no superset of "sm_100a".
     """
     opcode, *words = syntax.split()
-    groups = tuple(_parse_group(word) for word in words)
-    specs = tuple(_parse_operand(word) for word in re.split(r",\s+", operands) if word)
-    least = tuple((tuple(k.split()), parse_since(v)) for k, v in (needs or {}).items())
     return Row(
-        opcode, groups, specs, parse_since(since), least, tuple(tuple(f.split()) for f in forbid)
+        opcode,
+        tuple(_parse_group(word) for word in words),
+        tuple(_parse_operand(word) for word in re.split(r",\s+", operands) if word),
+        parse_since(since),
+        tuple((tuple(k.split()), parse_since(v)) for k, v in (needs or {}).items()),
+        tuple(tuple(f.split()) for f in forbid),
+        tuple(parse_since(target)[1:] for target in also.split()),
     )
 
 

@@ -73,7 +73,7 @@ ROWS = (
     *(
         row(
             f"red async {scope} [global] add T:u32|s32|u64|s64",
-            "a:addr, b:T+",
+            "a:addr, b:T",
             since="8.7 sm_100",
         )
         for scope in ("release gpu|sys", "mmio release sys")

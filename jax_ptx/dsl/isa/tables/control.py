@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jax_ptx.dsl.isa.row import row
+from jax_ptx.dsl.isa.row import ALSO_BLACKWELL, row
 
 ROWS = (
     row("bra [uni]", "target:sym"),
@@ -14,5 +14,10 @@ ROWS = (
     row("nanosleep u32", "t:u32+"),
     row("pmevent [mask]", "a:int=3"),
     row("griddepcontrol launch_dependents|wait", since="7.8 sm_90"),
-    row("setmaxnreg inc|dec sync aligned u32", "n:int=64", since="8.0 sm_90a"),
+    row(
+        "setmaxnreg inc|dec sync aligned u32",
+        "n:int=64",
+        since="8.0 sm_90a",
+        also=f"sm_100a {ALSO_BLACKWELL}",
+    ),
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from jax_ptx.dsl.isa.row import Row, row
+from jax_ptx.dsl.isa.row import ALSO_BLACKWELL, Row, row
 
 _INT = "u8|u16|u32|u64|s8|s16|s32|s64"
 _WORDS = "u16|u32|u64|s16|s32|s64"
@@ -31,6 +32,14 @@ MOVES = (
 def _range(name: str) -> tuple[int, int]:
     bits = int(name[1:])
     return (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _since_a(version: str) -> Any:
+    """Forms that the architecture-specific targets from Blackwell on have in common."""
+    return {"since": f"{version} sm_100a", "also": ALSO_BLACKWELL}
+
+
+_RANDOM: Any = {"since": "8.7 sm_100a", "also": "sm_103a"}
 
 
 def _saturating() -> Iterator[Row]:
@@ -85,6 +94,16 @@ CONVERSIONS = (
     row("cvt rn satfinite [relu] e4m3x2|e5m2x2 f32", "d:b16, a:f32, b:f32", since="8.1 sm_89"),
     row("cvt rn satfinite [relu] e4m3x2|e5m2x2 f16x2", "d:b16, a:f16x2", since="8.1 sm_89"),
     row("cvt rn [relu] f16x2 e4m3x2|e5m2x2", "d:f16x2, a:b16", since="8.1 sm_89"),
+    row("cvt rn satfinite [relu] e4m3x2|e5m2x2 bf16x2", "d:b16, a:bf16x2", **_since_a("9.1")),
+    row("cvt rn [relu] [satfinite] bf16x2 e4m3x2|e5m2x2", "d:bf16x2, a:b16", **_since_a("9.2")),
+    row("cvt rn satfinite [relu] e2m3x2|e3m2x2 f32", "d:b16, a:f32, b:f32", **_since_a("8.6")),
+    row("cvt rn [relu] f16x2 e2m3x2|e3m2x2", "d:f16x2, a:b16", **_since_a("8.6")),
+    row("cvt rz|rp [satfinite] ue8m0x2 f32", "d:b16, a:f32, b:f32", **_since_a("8.6")),
+    row("cvt rz|rp [satfinite] ue8m0x2 bf16x2", "d:b16, a:bf16x2", **_since_a("8.6")),
+    row("cvt rn bf16x2 ue8m0x2", "d:bf16x2, a:b16", **_since_a("8.6")),
+    # Rounded by the random bits in the last operand.
+    row("cvt rs [relu] [satfinite] D:f16x2|bf16x2 f32", "d:D, a:f32, b:f32, bits:b32", **_RANDOM),
+    row("cvt rs [relu] satfinite e4m3x4|e5m2x4 f32", "d:b32, a:f32*4, bits:b32", **_RANDOM),
     row("cvt pack sat D:u16|s16 s32", "d:b32, a:s32+, b:s32+", since="6.5"),
     row("cvt pack sat D:u8|s8 s32 b32", "d:b32, a:s32+, b:s32+, c:b32+", since="6.5"),
     row("cvta global|local|shared|const T:u32|u64", "d:T, a:T+/sym"),

@@ -8,7 +8,9 @@ _HINT = "[L2::cache_hint]"
 _POLICY = "policy@L2::cache_hint:b64"
 _AHEAD = "[L2::64B|L2::128B|L2::256B]"
 _BYTES = "mbarrier::complete_tx::bytes"
-_ASYNC_NEEDS = dict.fromkeys(("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"), "7.4")
+_ASYNC_NEEDS: dict[str, str] = dict.fromkeys(
+    ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"), "7.4"
+)
 
 THREAD = (
     row(

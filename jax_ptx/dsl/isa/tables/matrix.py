@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from jax_ptx.dsl.isa.row import row
+from collections.abc import Iterator
+from typing import Any
+
+from jax_ptx.dsl.isa.row import ALSO_BLACKWELL, Row, row
 
 _SHARED = "[shared|shared::cta]"
 _CTA = {"shared::cta": "7.8"}
@@ -18,16 +21,19 @@ MOVES = (
         f"ldmatrix sync aligned m16n16 x1 trans {_SHARED} b8",
         "r:b32*2, p:addr",
         since="8.6 sm_100a",
+        also=ALSO_BLACKWELL,
     ),
     row(
         f"ldmatrix sync aligned m16n16 x2 trans {_SHARED} b8",
         "r:b32*4, p:addr",
         since="8.6 sm_100a",
+        also=ALSO_BLACKWELL,
     ),
     row(
         f"ldmatrix sync aligned m8n16 V:x1|x2|x4 {_SHARED} b8x16 b6x16_p32|b4x16_p64",
         "r:b32*V, p:addr",
         since="8.6 sm_100a",
+        also=ALSO_BLACKWELL,
     ),
     row(
         f"stmatrix sync aligned m8n8 V:x1|x2|x4 [trans] {_SHARED} b16",
@@ -38,17 +44,28 @@ MOVES = (
         f"stmatrix sync aligned m16n8 V:x1|x2|x4 trans {_SHARED} b8",
         "p:addr, r:b32*V",
         since="8.6 sm_100a",
+        also=ALSO_BLACKWELL,
     ),
     row("movmatrix sync aligned m8n8 trans b16", "d:b32, a:b32", since="7.8"),
 )
 
 
-def _mma(shape: str, types: str, a: str, b: str, c: str, since: str, layout: str = "row col"):
+def _mma(shape: str, types: str, a: str, b: str, c: str, since: str) -> Row:
     """One shape: its types d.a.b.c, and the registers of a, of b, and of c and d."""
-    name, *rest = shape.split()
     return row(
-        f"mma sync aligned {name} {layout} {types}", f"d:{c}, a:{a}, b:{b}, c:{c}", since=since
+        f"mma sync aligned {shape} row col {types}", f"d:{c}, a:{a}, b:{b}, c:{c}", since=since
     )
+
+
+def _small_floats(types: str, **least: Any) -> Iterator[Row]:
+    name = "mma sync aligned m16n8k32 row col kind::f8f6f4"
+    for d, registers in (("f32", "f32*4"), ("f16", "b32*2")):
+        yield row(
+            f"{name} {d} A:{types} B:{types} {d}",
+            f"d:{registers}, a:b32*4, b:b32*2, c:{registers}",
+            needs={"f16": "8.7"},
+            **least,
+        )
 
 
 _F8 = "e4m3|e5m2"
@@ -85,17 +102,12 @@ MULTIPLY = (
     _mma("m8n8k128", _XOR, "b32*1", "b32*1", "s32*2", "7.0"),
     _mma("m16n8k128", _XOR, "b32*2", "b32*1", "s32*4", "7.0 sm_80"),
     _mma("m16n8k256", _XOR, "b32*4", "b32*2", "s32*4", "7.0 sm_80"),
-    row(
-        "mma sync aligned m16n8k32 row col kind::f8f6f4 f32"
-        " e4m3|e5m2|e3m2|e2m3|e2m1 e4m3|e5m2|e3m2|e2m3|e2m1 f32",
-        "d:f32*4, a:b32*4, b:b32*2, c:f32*4",
+    *_small_floats("e4m3|e5m2", since="8.6 sm_100a", also=ALSO_BLACKWELL),
+    *_small_floats(
+        "e4m3|e5m2|e3m2|e2m3|e2m1",
         since="8.7 sm_120a",
-    ),
-    row(
-        "mma sync aligned m16n8k32 row col kind::f8f6f4 f16"
-        " e4m3|e5m2|e3m2|e2m3|e2m1 e4m3|e5m2|e3m2|e2m3|e2m1 f16",
-        "d:b32*2, a:b32*4, b:b32*2, c:b32*2",
-        since="8.7 sm_120a",
+        also="sm_121a",
+        forbid=[f"A={a} B={b}" for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")],
     ),
 )
 

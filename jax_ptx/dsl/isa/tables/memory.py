@@ -66,6 +66,8 @@ STORES = (
     row(f"st mmio relaxed sys [global] T:{_TYPES}", "a:addr, b:T~", since="8.2"),
 )
 
+_PRIORITY = f"{_L2}|L2::evict_unchanged"
+_OTHERWISE = "[L2::evict_first|L2::evict_unchanged]"
 POLICIES = (
     row("prefetch [global|local] L1|L2", "a:addr"),
     row("prefetch global L2::evict_last|L2::evict_normal", "a:addr", since="7.4 sm_80"),
@@ -73,14 +75,12 @@ POLICIES = (
     row("applypriority [global] L2::evict_normal", "a:addr, size:int=128", since="7.4 sm_80"),
     row("discard [global] L2", "a:addr, size:int=128", since="7.4 sm_80"),
     row(
-        "createpolicy fractional L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
-        " [L2::evict_first|L2::evict_unchanged] b64",
+        f"createpolicy fractional {_PRIORITY} {_OTHERWISE} b64",
         "d:b64, fraction?:f32+",
         since="7.4 sm_80",
     ),
     row(
-        "createpolicy range [global] L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
-        " [L2::evict_first|L2::evict_unchanged] b64",
+        f"createpolicy range [global] {_PRIORITY} {_OTHERWISE} b64",
         "d:b64, a:addr, primary_size:u32+=64, total_size:u32+=128",
         since="7.4 sm_80",
     ),

@@ -13,6 +13,9 @@ OUTSIDE: dict[str, str] = {
     "cp.async.bulk.tensor": _TENSOR_MAP,
     "cp.async.bulk.prefetch.tensor": _TENSOR_MAP,
     "cp.reduce.async.bulk.tensor": _TENSOR_MAP,
+    "prefetch.tensormap": "tensor maps",
+    "prefetch.const.tensormap": "tensor maps",
+    "prefetch.param.tensormap": "tensor maps",
     "fence.proxy.tensormap::generic": "tensor maps",
     "wmma": "the older warp matrix multiply; mma.sync is in the table",
     "mma.sp": "sparse matrix multiply",
@@ -35,5 +38,5 @@ OUTSIDE: dict[str, str] = {
         for n in ("", "2", "4")
         for name in ("add", "sub", "absdiff", "min", "max", "set")
     },
-    **{name: _VIDEO for name in ("vshl", "vshr", "vmad", "vavrg2", "vavrg4")},
+    **dict.fromkeys(("vshl", "vshr", "vmad", "vavrg2", "vavrg4"), _VIDEO),
 }

@@ -13,6 +13,11 @@ ROWS = (
     row("activemask b32", "d:b32", since="6.2"),
     row("redux sync add|min|max T:u32|s32", "d:T, a:T+, mask:b32+", since="7.0 sm_80"),
     row("redux sync and|or|xor T:b32", "d:T, a:T+, mask:b32+", since="7.0 sm_80"),
-    row("redux sync min|max [abs] [NaN] T:f32", "d:T, a:T+, mask:b32+", since="8.6 sm_100a"),
+    row(
+        "redux sync min|max [abs] [NaN] T:f32",
+        "d:T, a:T+, mask:b32+",
+        since="8.6 sm_100a",
+        also="sm_103a",
+    ),
     row("elect sync", "d:b32||pred, mask:b32+", since="8.0 sm_90"),
 )
