@@ -35,8 +35,8 @@ class Batch(NamedTuple):
 class Kernel:
     """A kernel written in Python; `@kernel` makes one.
 
-    Calling it with JAX arrays (under jit, vmap and the rest too) or with PyTorch tensors launches it and
-    returns one array, or a tuple of several.
+    Calling it with JAX arrays (under jit, vmap and the rest too) or with PyTorch tensors launches
+    it, and returns one array or a tuple of several.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Kernel:
     # ---- from values to a launch ----
 
     def _split(self, values: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-        """The variables' values and the constants' values; a constant named like a variable is it."""
+        """The variables and the constants; a constant with a variable's name has its value."""
         names = self._signature.variables
         unknown = [name for name in values if name not in names and name not in self._constants]
         if unknown:
@@ -216,7 +216,7 @@ class Kernel:
             unit_bytes=unit_bytes,
             dims=signature.dims,
             rows_per_cta=self._rows_per_cta,
-            retrace=functools.partial(self._retrace, grid[0], values) if one_launch else None,
+            retrace=functools.partial(self._retrace, values) if one_launch else None,
         )
 
     def _plan(self, batch: Batch, grid: Dim3, unit_bytes: tuple[int, ...]) -> BatchTrace:
@@ -226,30 +226,23 @@ class Kernel:
             )
         if grid[0] * math.prod(batch.sizes) > MAX_GRID[0]:
             raise NotImplementedError(
-                f"{self._name}: a batch of {math.prod(batch.sizes)} times {grid[0]} CTAs is past the "
-                f"grid's {MAX_GRID[0]} in x"
+                f"{self._name}: a batch of {math.prod(batch.sizes)} times {grid[0]} CTAs is past "
+                f"the {MAX_GRID[0]} of a grid's x"
             )
         axes = merge_axes(batch.sizes, batch.mask)
         return BatchTrace(axes, unit_bytes, max(grid[0], 1), self._cluster[0])
 
     def _retrace(
-        self,
-        grid_x: int,
-        values: dict[str, Any],
-        sizes: tuple[int, ...],
-        mask: tuple[tuple[bool, ...], ...],
-    ) -> Launch | None:
-        """The launch for a batch, or None where the grid cannot hold it and several launches must."""
-        if grid_x * math.prod(sizes) > MAX_GRID[0]:
-            return None
+        self, values: dict[str, Any], sizes: tuple[int, ...], mask: tuple[tuple[bool, ...], ...]
+    ) -> Launch:
         return self.launch(Batch(sizes, mask), **values)
 
     def _check_declaration(self) -> None:
         name, signature = self._name, self._signature
         if self._has_specs and len(signature.specs) != len(signature.parameters):
             raise TypeError(
-                f"{name}: {len(signature.in_specs)} in_specs and {len(signature.out_specs)} out_specs, and "
-                f"the function has {len(signature.parameters)} tensor parameters "
+                f"{name}: {len(signature.in_specs)} in_specs and {len(signature.out_specs)} "
+                f"out_specs, and the function has {len(signature.parameters)} tensor parameters "
                 f"({', '.join(signature.parameters)}); inputs come first, then outputs"
             )
         for dim in signature.run_time_dims:
@@ -277,22 +270,22 @@ def kernel(
 def kernel(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Makes a kernel of a function: `@kernel`, or `@kernel(in_specs=…, out_specs=…, …)`.
 
-    The function's positional parameters are its tensors, inputs then outputs; keyword-only parameters are
-    compile-time constants. Its name is the entry's. The body runs once for each specialisation and
-    emits the instructions.
+    The function's positional parameters are its tensors, inputs then outputs; keyword-only ones
+    are compile-time constants. Its name is the entry's. The body runs once for each
+    specialisation, and emits the instructions.
 
     Args:
         in_specs: the tiles of the inputs.
         out_specs: the tiles of the outputs.
-        grid: CTAs along x, y, z, or a callable that gets the tiles' string variables as keywords and
-            returns an int or a tuple; what is left out is 1.
+        grid: CTAs along x, y, z, or a callable that gets the tiles' string variables as keywords
+            and returns an int or a tuple; what is left out is 1.
         block: threads of a CTA along x, y, z.
         cluster: CTAs of a cluster along x, y, z.
         smem: dynamic shared memory in bytes, for `smem.base()`.
         arch: a target such as "sm_90a"; "auto": the least that the kernel needs, from sm_80 up.
         version: the PTX version as (major, minor); None: the least that the kernel needs.
-        rows_per_cta: when positive, the grid's x is ceil(rows / rows_per_cta) at the launch, at most what
-            `grid` says; rows is the first run-time dimension.
+        rows_per_cta: when positive, the grid's x is ceil(rows / rows_per_cta) at the launch, at
+            most what `grid` says; rows is the first run-time dimension.
     """
     if fn is None:
         return lambda function: Kernel(function, **options)

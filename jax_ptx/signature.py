@@ -1,4 +1,4 @@
-"""The tensors that a kernel takes and gives: binding dimensions, checking arguments, dispatching a call."""
+"""The tensors that a kernel takes and gives: binding dimensions, checking arguments, calling."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class Signature:
         missing = [v for v in self.variables if v not in bound.variables]
         if missing:
             raise ValueError(
-                f"{self.kernel}: no input has the dimension {missing[0]!r}; pass {missing[0]}= by name"
+                f"{self.kernel}: no input has the dimension {missing[0]!r}; "
+                f"pass {missing[0]}= by name"
             )
         free = [d for d in self.run_time_dims if d not in bound.run_time]
         if free:
@@ -110,15 +111,15 @@ class Signature:
     def _check_dtype(self, name: str, dtype: DType, array: Any) -> None:
         if not (isinstance(array, jax.Array | np.ndarray | np.generic) or is_torch(array)):
             raise TypeError(
-                f"{self.kernel}: argument {name} must be a JAX array, a NumPy array or a PyTorch tensor, "
-                f"got {type(array).__name__}"
+                f"{self.kernel}: argument {name} must be a JAX array, a NumPy array or a PyTorch "
+                f"tensor, got {type(array).__name__}"
             )
         came = dtype_name(array)
         if came == dtype.numpy_name or (dtype.kind == "bits" and _bits(came) == dtype.bits):
             return
         raise TypeError(
-            f"{self.kernel}: argument {name} must have dtype {dtype.numpy_name} ({dtype}), got {came}; "
-            "cast it before the call"
+            f"{self.kernel}: argument {name} must have dtype {dtype.numpy_name} ({dtype}), "
+            f"got {came}; cast it before the call"
         )
 
     def _bind_shape(
@@ -139,20 +140,22 @@ class Signature:
             else:
                 if not isinstance(size, int):
                     raise ValueError(
-                        f"{self.kernel}: dimension {axis} of argument {name} is symbolic ({size}), and the "
-                        "kernel's text depends on it; only a leading RunTime dimension may be symbolic"
+                        f"{self.kernel}: dimension {axis} of argument {name} is symbolic ({size}), "
+                        "and the kernel's text depends on it; only a leading RunTime dimension may "
+                        "be symbolic"
                     )
                 if isinstance(dim, int):
                     if size != dim:
                         raise ValueError(
-                            f"{self.kernel}: argument {name} must have {dim} in dimension {axis}, {came}"
+                            f"{self.kernel}: argument {name} must have {dim} in dimension {axis}, "
+                            f"{came}"
                         )
                     continue
                 known, key = bound.variables, dim
             if known.setdefault(key, size) != size:
                 raise ValueError(
-                    f"{self.kernel}: the dimension {key!r} is {known[key]} in {origin[key]} and {size} in "
-                    f"dimension {axis} of argument {name}, {came}"
+                    f"{self.kernel}: the dimension {key!r} is {known[key]} in {origin[key]} and "
+                    f"{size} in dimension {axis} of argument {name}, {came}"
                 )
             origin.setdefault(key, f"dimension {axis} of argument {name}")
 
@@ -180,8 +183,8 @@ class Signature:
             for name, array in zip(self.parameters, arrays, strict=False):
                 if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
                     raise TypeError(
-                        f"{self.kernel}: argument {name} has dtype {dtype_name(array)}, which JAX would "
-                        "narrow; set jax.config.update('jax_enable_x64', True)"
+                        f"{self.kernel}: argument {name} has dtype {dtype_name(array)}, which JAX "
+                        "would narrow; set jax.config.update('jax_enable_x64', True)"
                     )
             types = [jax.ShapeDtypeStruct(shape, jax.numpy.dtype(name)) for shape, name in results]
             outputs = ptx_call(launch, *map(jax.numpy.asarray, arrays), result_types=types)

@@ -111,8 +111,8 @@ class TextKernel:
         for name, declared in parameters:
             if declared not in _ADDRESS_TYPES:
                 raise ValueError(
-                    f"{signature.kernel}: the parameter {name} is .{declared}, and a tensor's is a .u64; "
-                    f"found: {found}"
+                    f"{signature.kernel}: the parameter {name} is .{declared}, and a tensor's is "
+                    f".u64; found: {found}"
                 )
 
 
@@ -140,7 +140,7 @@ def ptx_kernel(
         entry: the entry to launch; None: the only one.
 
     Raises:
-        ValueError: the text has no such entry, or its parameters are not one 64-bit address a tensor.
+        ValueError: the text has no such entry, or its parameters are not one .u64 a tensor.
     """
     if not isinstance(text, str):
         raise TypeError(f"ptx_kernel takes the PTX as a str, got {type(text).__name__}")

@@ -1,7 +1,8 @@
 """The PTX types: how each is spelled in a register, in memory and in a conversion, and in NumPy.
 
-The three spellings differ: a bfloat16 lives in a `.b16` register, is loaded as `.b16` and converted as
-`.bf16`. Nothing lives in a register of less than 16 bits (PTX ISA, "Restricted Use of Sub-Word Sizes").
+The three spellings differ: a bfloat16 lives in a `.b16` register, is loaded as `.b16` and converted
+as `.bf16`. Nothing lives in a register of less than 16 bits (PTX ISA, "Restricted Use of Sub-Word
+Sizes").
 """
 
 from __future__ import annotations

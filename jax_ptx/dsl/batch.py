@@ -1,9 +1,9 @@
-"""One launch for a whole batch: the batch is folded into the grid's x, in front of the kernel's own.
+"""One launch for a whole batch: the batch is folded into the grid's x, outside the kernel's own x.
 
-CTA `b * gx + x` does what CTA x of the kernel does for element b of the batch. The kernel is traced again:
-its pointers advance by the element, and `%ctaid.x`, `%nctaid.x` (and their cluster counterparts) are
-replaced, so that the body sees the grid it was written for. The grid's x goes to 2**31 - 1, the others
-only to 65,535.
+CTA `b * gx + x` does what CTA x of the kernel does for element b of the batch. The kernel is traced
+again: its pointers advance by the element, and `%ctaid.x`, `%nctaid.x` (and the clusters') are
+replaced, so that the body sees the grid it was written for. It is x because the grid goes to
+2**31 - 1 there, and only to 65,535 in y and z.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jax_ptx.types import u32
 
 
 class Axis(NamedTuple):
-    """Neighbouring axes of a batch that the same tensors have: `mask[i]` says whether tensor i does."""
+    """Neighbouring axes of a batch that the same tensors have: tensor i does if `mask[i]`."""
 
     size: int
     mask: tuple[bool, ...]

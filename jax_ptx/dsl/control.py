@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from jax_ptx.dsl.operands import Value
+from jax_ptx.dsl.operators import widen
 from jax_ptx.dsl.reg import NotPred, Reg
 from jax_ptx.dsl.trace import Trace, current
 from jax_ptx.types import DType, pred, s32, s64, u32, u64
@@ -63,7 +64,7 @@ class else_(_Block):  # noqa: N801
         end, position = trace.closed_if or ("", None)
         if position != len(trace.body):
             raise trace.error(
-                SyntaxError, "ptx.else_() belongs straight after the end of a `with ptx.if_(…):`"
+                ValueError, "ptx.else_() belongs straight after the end of a `with ptx.if_(…):`"
             )
         # The label that closed the ptx.if_ becomes the start of this body.
         start = trace.body.pop()
@@ -129,7 +130,7 @@ class while_(_Loop):  # noqa: N801
 class loop(_Loop):  # noqa: N801
     """A loop whose test comes after the body.
 
-    `with ptx.loop(count):` runs the body `count` times: an int, or a register, whose value is copied.
+    `with ptx.loop(count):` runs the body `count` times: an int, or a register, which is copied.
     `with ptx.loop("name", pred=p):` runs it until p, as the body leaves it, is false; `name` is the
     label (None: the next number). Without a predicate only `ptx.break_` or `ptx.ret` ends it.
     """
@@ -198,8 +199,8 @@ def range_(
 ) -> Iterator[Reg]:
     """`for i in ptx.range_(start, stop, step):` is a loop at run time; `i` is a register.
 
-    The body is traced once. A Python `break` in it leaves the loop at run time in the first pass, as it
-    says; to leave it where a predicate holds, use `ptx.break_(p)`.
+    The body is traced once. A Python `break` in it leaves the loop at run time too, in its first
+    pass, as it says; to leave the loop where a predicate holds, use `ptx.break_(p)`.
 
     Args:
         start: the first index; with one argument, the stop, and the start is 0.
@@ -221,6 +222,8 @@ def _iterate(
     trace: Trace, start: int | Reg, stop: int | Reg, step: int | Reg, dtype: DType
 ) -> Iterator[Reg]:
     index = Reg(trace, trace.register_name(dtype), dtype)
+    if isinstance(start, Reg) and start.dtype.bits < dtype.bits:
+        start = widen(start)
     index.assign(start)
     block = _Range(index, stop, step)
     block.__enter__()
@@ -233,9 +236,9 @@ def _iterate(
         if not finished and trace.closed_branch == len(trace.body):
             trace.faults.append(
                 trace.error(
-                    SyntaxError,
-                    "`break` inside a `with ptx.if_(…):` leaves ptx.range_ while the kernel is traced, "
-                    "whatever the predicate is; ptx.break_(p) leaves it at run time where p holds",
+                    ValueError,
+                    "`break` inside a `with ptx.if_(…):` leaves ptx.range_ while the kernel is "
+                    "traced, whatever the predicate is; ptx.break_(p) leaves it where p holds",
                 )
             )
         if not finished:
@@ -253,7 +256,7 @@ def break_(pred: Reg | NotPred | None = None) -> None:
 
 
 def continue_(pred: Reg | NotPred | None = None) -> None:
-    """Goes on with the next pass of the innermost loop, in the threads where the predicate holds."""
+    """Goes on with the innermost loop's next pass, in the threads where the predicate holds."""
     trace = current()
     trace.branch(_innermost(trace, "ptx.continue_").again, pred)
 
@@ -279,7 +282,7 @@ def _innermost(trace: Trace, what: str) -> _Loop:
     for block in reversed(trace.blocks):
         if isinstance(block, _Loop):
             return block
-    raise trace.error(SyntaxError, f"{what} is not inside a loop at run time")
+    raise trace.error(ValueError, f"{what} is not inside a loop at run time")
 
 
 def _negated(trace: Trace, what: str, condition: object) -> Value:

@@ -53,7 +53,7 @@ class SharedLayout:
 
 @dataclass(frozen=True)
 class Module:
-    """A kernel as PTX: `text` is what is launched. `raw`: some lines passed the instruction table by."""
+    """A kernel as PTX: `text` is what is launched. `raw`: some lines are the author's own."""
 
     name: str
     version: Version
@@ -80,7 +80,7 @@ class Module:
             lines += [f".extern .shared .align {alignment} .b8 {symbol}[];", ""]
         parameters = ",\n".join(f"    .param .u64 {name}" for name in self.parameters)
         lines += [f".visible .entry {self.name}(" + (f"\n{parameters}\n)" if parameters else ")")]
-        # ptxas must know the CTA's size to fit its registers: else a launch of 1024 threads may fail.
+        # ptxas must know the CTA's size to fit its registers: else 1024 threads may not launch.
         lines += [f".reqntid {', '.join(map(str, self.block))}", "{"]
         lines += [f"    {line}" for line in (*self.registers, *shared.declarations)]
         lines += ["", *self.body, "}", ""]
@@ -149,8 +149,8 @@ def _least_target(
     if dynamic_bytes:
         asked.append(f"smem= {dynamic_bytes:,}")
     raise ValueError(
-        f"{n_bytes:,} bytes of shared memory were asked for ({', '.join(asked)}), and a CTA has at most "
-        f"{limit:,} on {'any target' if target is None else target}"
+        f"{n_bytes:,} bytes of shared memory were asked for ({', '.join(asked)}), and a CTA has "
+        f"at most {limit:,} on {'any target' if target is None else target}"
     )
 
 

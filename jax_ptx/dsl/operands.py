@@ -77,8 +77,8 @@ def encode(trace: Trace, name: str, operand: object) -> tuple[str, Operand]:
     if isinstance(operand, Sequence):
         return _encode_vector(trace, name, operand)
     raise TypeError(
-        f"{type(operand).__name__} is not an operand; one of a register, int, float, str, ptx.addr(…), a "
-        "shared array, a list of registers (a vector), a pair (d, p)"
+        f"{type(operand).__name__} is not an operand, which is a register, int, float, str, "
+        "ptx.addr(…), shared array, list of registers (a vector) or pair (d, p)"
     )
 
 
@@ -105,9 +105,9 @@ def encode_int(name: str, value: int) -> tuple[str, Operand]:
 def encode_float(name: str, value: float) -> tuple[str, Operand]:
     """A float: its exact bits in the type of the instruction."""
     dtype = literal_type(name)
-    if dtype is f32 or dtype is f64:
+    if dtype is not None and dtype in (f32, f64):
         return float_text(value, dtype), FLOAT
-    if dtype is b32 or dtype is b64:  # untyped bits take the float of their size
+    if dtype is not None and dtype in (b32, b64):  # untyped bits take the float of their size
         return f"0x{float_bits(value, f32 if dtype is b32 else f64):0{dtype.bits // 4}X}", INTEGER
     if dtype is not None and dtype.kind == "float":
         raise TypeError(
@@ -137,7 +137,7 @@ def _is_pair(operand: tuple[object, ...]) -> bool:
 def _encode_pair(trace: Trace, pair: tuple[object, ...]) -> tuple[str, Operand]:
     texts, dtype = [], None
     for index, half in enumerate(pair):
-        if half == "_":
+        if isinstance(half, str) and half == "_":
             texts.append("_")
             continue
         if not isinstance(half, Value) or half.operand.kind not in ("register", "predicate"):
@@ -163,7 +163,7 @@ def _encode_vector(trace: Trace, name: str, elements: Sequence[object]) -> tuple
             else:
                 dtype = element.operand.dtype
             texts.append(element.text)
-        elif element == "_":
+        elif isinstance(element, str) and element == "_":
             texts.append("_")
         else:
             texts.append(encode(trace, name, element)[0])

@@ -6,7 +6,7 @@ Widths follow the pointer arithmetic that kernels do: `ptr + off` is one `add.s6
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, NoReturn, TypeGuard, cast
 
 from jax_ptx.dsl.operands import Value, float_text
 from jax_ptx.types import DType, f32, f64, pred, s64, u64
@@ -15,10 +15,30 @@ if TYPE_CHECKING:
     from jax_ptx.dsl.reg import NotPred, Reg
 
 
+# How the author wrote them.
+_WRITTEN = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "shl": "<<",
+    "shr": ">>",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "not": "~",
+}
+
+
 def binary(
     op: str, left: Reg, right: object, *, out: Reg | None = None, swapped: bool = False
 ) -> Reg:
-    """`add`, `sub`, `mul`, `max` or `min`. `swapped` exchanges the operands: `1.0 - f`."""
+    """`add`, `sub`, `*`, `max` or `min`. `swapped` exchanges the operands: `1.0 - f`."""
     left = prepare(op, left, out)
     if left.dtype.kind == "float":
         rounding = ".rn" if op in ("add", "sub", "mul") else ""
@@ -58,18 +78,19 @@ def shift(op: str, left: Reg, right: object, *, out: Reg | None = None) -> Reg:
     """`shl`, or `shr`: arithmetic for a signed left side."""
     left = prepare(op, left, out)
     if left.dtype.kind == "float":
-        refuse(
-            left, f"`{op}` of a {left.dtype} register; mov.b32 copies its bits into one of type b32"
-        )
+        _refuse_float(op, left)
     if is_reg(right):
         right = prepare(op, right)
         if right.dtype.bits != 32 or right.dtype.kind == "float":
-            refuse(left, f"`{op}` takes an amount of 32 bits, got a register of type {right.dtype}")
+            refuse(
+                left,
+                f"`{written(op)}` takes an amount of 32 bits, got a register of type {right.dtype}",
+            )
     elif not isinstance(right, int):
         _unknown(op, left, right)
     elif right < 0:
         raise left.trace.error(
-            ValueError, f"`{op}` of {left.text} by {right}; the amount is 0 or more"
+            ValueError, f"`{written(op)}` of {left.text} by {right}; the amount is 0 or more"
         )
     suffix = sign(left.dtype) if op == "shr" else f"b{left.dtype.bits}"
     return _emit(f"{op}.{suffix}", left.dtype, left, right, out, False)
@@ -81,14 +102,13 @@ def logic(op: str, left: Reg, right: object, *, out: Reg | None = None) -> Reg:
         check_writable(out)
         if getattr(right, "dtype", None) is not pred:
             refuse(
-                left, f"`{op}` of a predicate with {shown(right)}; both sides must be predicates"
+                left,
+                f"`{written(op)}` of a predicate with {shown(right)}; both must be predicates",
             )
         return _emit(f"{op}.pred", pred, left, materialise(right), out, False)  # type: ignore[arg-type]
     left = prepare(op, left, out)
     if left.dtype.kind == "float":
-        refuse(
-            left, f"`{op}` of a {left.dtype} register; mov.b32 copies its bits into one of type b32"
-        )
+        _refuse_float(op, left)
     left, right = same_width(op, left, right, out)
     return _emit(f"{op}.b{left.dtype.bits}", left.dtype, left, right, out, False)
 
@@ -137,9 +157,13 @@ def prepare(op: str, value: Reg, out: Reg | None = None) -> Reg:
     check_writable(out)
     dtype = value.dtype
     if dtype is pred:
-        refuse(value, f"`{op}` of a predicate register; ptx.inst.selp turns it into a number")
+        refuse(
+            value, f"`{written(op)}` of a predicate register; ptx.inst.selp turns it into a number"
+        )
     if dtype.bits < 16:
-        refuse(value, f"`{op}` of a {dtype} register, which only loads, stores and cvt take")
+        refuse(
+            value, f"`{written(op)}` of a {dtype} register, which only loads, stores and cvt take"
+        )
     if value.operand.kind != "special":
         return value
     copy = value.fresh(dtype)
@@ -155,24 +179,19 @@ def same_width(op: str, left: Reg, right: object, out: Reg | None) -> tuple[Reg,
         return left, int(right)
     right = prepare(op, right)
     if right.dtype.kind == "float":
-        refuse(
-            left,
-            f"`{op}` of {left.dtype} and {right.dtype} registers; convert one with ptx.inst.cvt",
-        )
+        _refuse_mixed(op, left, right)
     bits = (left.dtype.bits, right.dtype.bits)
     if bits == (64, 32):
         right = widen(right)
     elif bits == (32, 64):
         if out is not None:
             refuse(
-                left, f"`{op}=` of {left.dtype} and {right.dtype} registers; the result has 64 bits"
+                left,
+                f"`{written(op)}=` of {left.dtype} and {right.dtype} registers; it would be 64-bit",
             )
         left = widen(left)
     elif bits[0] != bits[1]:
-        refuse(
-            left,
-            f"`{op}` of {left.dtype} and {right.dtype} registers; convert one with ptx.inst.cvt",
-        )
+        _refuse_mixed(op, left, right)
     return left, right
 
 
@@ -188,7 +207,7 @@ def materialise(value: Reg | NotPred) -> Reg:
     """A predicate register; a negated one is computed (`not.pred`)."""
     if is_reg(value):
         return value
-    negated: Reg = ~value  # of a NotPred: the register itself
+    negated = cast("Reg", ~value)  # of a NotPred: the register that it negates
     result = negated.fresh(pred)
     negated.trace.emit("not.pred", (result, negated))
     return result
@@ -210,6 +229,11 @@ def sign(dtype: DType) -> str:
     return f"{'s' if dtype.kind == 'signed' else 'u'}{dtype.bits}"
 
 
+def written(op: str) -> str:
+    """The operator as the author wrote it; `max` and the like are methods."""
+    return _WRITTEN.get(op.split(".")[0], op)
+
+
 def shown(value: object) -> str:
     """What an operand is, for messages."""
     return f"{value.dtype} register {value.text}" if is_reg(value) else repr(value)
@@ -220,9 +244,24 @@ def refuse(value: Reg, message: str, kind: type[Exception] = TypeError) -> NoRet
     raise value.trace.error(kind, message)
 
 
+def _refuse_float(op: str, value: Reg) -> NoReturn:
+    refuse(
+        value,
+        f"`{written(op)}` of a {value.dtype} register; ptx.inst.mov copies its bits "
+        f"into a register of type b{value.dtype.bits}",
+    )
+
+
+def _refuse_mixed(op: str, left: Reg, right: Reg) -> NoReturn:
+    refuse(
+        left,
+        f"`{written(op)}` of {left.dtype} and {right.dtype} registers; convert one by ptx.inst.cvt",
+    )
+
+
 def _unknown(op: str, left: Reg, right: object) -> NoReturn:
     hint = "; a float goes with float registers" if isinstance(right, float) else ""
-    refuse(left, f"`{op}` of a {left.dtype} register and {shown(right)}{hint}")
+    refuse(left, f"`{written(op)}` of a {left.dtype} register and {shown(right)}{hint}")
 
 
 # ---- emission ----
@@ -253,9 +292,7 @@ def _float_operand(op: str, left: Reg, right: object) -> object:
     if right.dtype is not dtype and not (
         right.dtype.kind == "bits" and right.dtype.bits == dtype.bits
     ):
-        refuse(
-            left, f"`{op}` of {dtype} and {right.dtype} registers; convert one with ptx.inst.cvt"
-        )
+        _refuse_mixed(op, left, right)
     return right
 
 
@@ -269,7 +306,7 @@ def _product(left: Reg, right: object, out: Reg | None) -> Reg:
     if is_reg(right):
         right = prepare("mul", right)
         if right.dtype.kind == "float":
-            refuse(left, f"`mul` of {left.dtype} and {right.dtype} registers; convert one first")
+            _refuse_mixed("mul", left, right)
         fits = right.dtype.bits == 32
     elif isinstance(right, int):
         fits = (-(1 << 31) <= right < 1 << 31) if signed else (0 <= right < 1 << 32)

@@ -1,4 +1,4 @@
-"""The instructions and what goes with them: `ptx.inst`, addresses, pointers, barriers, control flow."""
+"""Instructions and what goes with them: `ptx.inst`, addresses, pointers, barriers, control flow."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Predicate = Reg | NotPred | None
 class Instruction:
     """An instruction under its dotted name: `ptx.inst.ld.global_.v4.f32(values, ptx.addr(p))`.
 
-    A trailing `_` and a leading `_` before a digit are dropped (`and_`, `_2d`); `__` stands for `::`.
-    Calling it emits the instruction, with a guard if `pred` is given, and returns the first operand if that
-    is a register.
+    A trailing `_` and a leading `_` before a digit are dropped (`and_`, `_2d`); `__` is `::`.
+    Calling it emits the instruction, guarded if `pred` is given, and returns the first operand if
+    that is a register.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -108,8 +108,8 @@ def addr(base: Reg | SharedArray | Tensor | Address | str, offset: int | None = 
     if isinstance(offset, bool) or not isinstance(offset, int):
         raise trace.error(
             TypeError,
-            f"ptx.addr takes an offset that is an int, got {offset!r}; add a register to the base, as in "
-            "ptx.addr(base + offset)",
+            f"ptx.addr takes an offset that is an int, got {offset!r}; add a register to the base, "
+            "as in ptx.addr(base + offset)",
         )
     if not -(1 << 31) <= offset < 1 << 31:
         raise trace.error(ValueError, f"ptx.addr takes an offset of 32 bits, got {offset}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias, overload
 
 from jax_ptx.dsl import operators
 from jax_ptx.dsl.operands import REGISTER, SPECIAL, Value, encode_int, float_text
 from jax_ptx.dsl.trace import Trace, current
-from jax_ptx.types import DType, pred
+from jax_ptx.types import DType, pred, u32
 
 Operand: TypeAlias = "Reg | int | float"
 
@@ -237,7 +237,7 @@ class NotPred(Value):
         self.reg.__bool__()
 
 
-class RegArray:
+class RegArray(Sequence[Reg]):
     """Registers of one type, by number. Assigning to an element copies into its register."""
 
     __slots__ = ("_regs", "dtype")
@@ -350,12 +350,15 @@ def _move(register: Reg, value: object) -> None:
             raise trace.error(
                 ValueError, f"{value} does not fit in a register of type {dtype} ({low} to {high})"
             )
+        if dtype is pred:  # `mov.pred` takes no immediate
+            trace.emit("setp.ne.u32", (register, scalar(u32, int(value)), 0))
+            return
         value = encode_int("", value)[0]
     trace.emit(f"mov.{dtype.move}", (register, value))
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """The ints that a register of this type takes: unsigned ones, or negative ones, of its width."""
+    """The least and the largest int that a register of this type takes."""
     bits = dtype.bits
     if dtype is pred:
         return 0, 1

@@ -16,7 +16,7 @@ _DEFAULT_ALIGNMENT = 16  # the widest access of a thread, and what bulk copies n
 
 
 class SharedArray(Value):
-    """An array in shared memory. As an operand it is its symbol; `s[i, j]` loads, and stores if assigned.
+    """An array in shared memory: `s[i, j]` loads, `s[i, j] = r` stores; as an operand, its symbol.
 
     Fewer indices than dimensions, all ints, give the part of the array that they select.
 
@@ -80,7 +80,7 @@ class SharedArray(Value):
         if value.dtype.bits != dtype.bits or not (untyped or same_kind):
             raise trace.error(
                 TypeError,
-                f"{self.name} holds {dtype}, and the stored register {value.text} is {value.dtype}; "
+                f"{self.name} holds {dtype}, and what is stored, {value.text}, is {value.dtype}; "
                 "convert it with ptx.inst.cvt",
             )
         trace.emit(f"st.shared.{dtype.memory}", (self._address(indices), value))
@@ -129,7 +129,7 @@ class SharedArray(Value):
         return SharedArray(self.trace, self._index, offset, shape, self.dtype)
 
     def _address(self, indices: Sequence[int | Reg]) -> Address:
-        """`[symbol+offset]`, or `[register+offset]`: one `mov` and a `mad.lo` per register index."""
+        """`[symbol+offset]`, or `[register+offset]`: a `mov`, and a `mad.lo` a register index."""
         trace, offset, base = self.trace, 0, None
         for i, stride in zip(indices, self._strides_bytes(), strict=True):
             if isinstance(i, int):
@@ -192,7 +192,7 @@ def alloc(
 
 
 def base() -> Reg:
-    """The address of the dynamic shared memory that `@kernel(smem=)` asks for, in a u32 register."""
+    """The address of the dynamic memory that `@kernel(smem=)` asks for, in a new u32 register."""
     trace = current()
     if not trace.dynamic_bytes:
         raise trace.error(

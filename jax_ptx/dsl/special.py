@@ -25,7 +25,7 @@ _CLUSTER_SCALARS: dict[str, DType] = {
 
 
 def special_register(name: str, dtype: DType) -> Reg:
-    """The special register of that name, without `%`; what a batch replaces, in the batch's version."""
+    """The special register of that name (without `%`), or what stands for it in a batch."""
     trace = current()
     if name.startswith(("cluster", "ncluster", "is_explicit")):
         try:

@@ -1,4 +1,4 @@
-"""Targets and PTX versions, compared as numbers, and how much shared memory a CTA may have on each."""
+"""Targets and PTX versions, compared as numbers, and the shared memory of a CTA on each target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Version = tuple[int, int]
 AUTO_FLOOR = 80  # `arch="auto"` never goes below Ampere
 STATIC_SMEM_LIMIT_BYTES = 48 * 1024  # what ptxas accepts as declared arrays, on every target
 
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": shared memory a CTA may
-# opt in to. A target that is not listed has what the last listed one before it has.
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the shared memory
+# that a CTA may opt in to. A target that is not listed has what the last listed one before it has.
 _SMEM_LIMIT_KIB = {75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 90: 227, 120: 99}
 
 
@@ -35,7 +35,7 @@ def parse_target(arch: str) -> Target:
     """
     match = re.fullmatch(r"sm_(\d+)([a-z]?)", arch) if isinstance(arch, str) else None
     target = Target(int(match[1]), match[2]) if match else None
-    if target is None or tuple(target) not in TARGETS:
+    if target is None or (target.number, target.suffix) not in TARGETS:
         known = ", ".join(str(Target(*t)) for t in sorted(TARGETS))
         raise ValueError(f'arch must be "auto" or one of {known}; got {arch!r}')
     return target
@@ -43,7 +43,7 @@ def parse_target(arch: str) -> Target:
 
 def least_version(target: Target) -> Version:
     """The least PTX version that knows the target."""
-    return TARGETS[tuple(target)]
+    return TARGETS[target.number, target.suffix]
 
 
 def smem_limit_bytes(target: Target) -> int:
@@ -53,7 +53,7 @@ def smem_limit_bytes(target: Target) -> int:
 
 
 def supports(target: Target, needed: Target) -> bool:
-    """Whether code that needs one target runs on another: only an `a` target has what needs an `a`."""
+    """Whether code for one target runs on another; what needs an `a` target runs on that alone."""
     if needed.suffix:
         return target == needed
     return target.number >= needed.number

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class RunTime:
     """A leading dimension whose size the kernel learns at the launch, as one more parameter.
 
-    `ptx.run_time_dim(name)` reads it. The text does not depend on it; a string dimension, by contrast,
-    is bound at the call and specialises the text.
+    `ptx.run_time_dim(name)` reads it. The text does not depend on it, while a string dimension is
+    bound at the call and specialises the text.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Tile:
         for index, dim in enumerate(dims):
             if isinstance(dim, bool) or not isinstance(dim, int | str | RunTime):
                 raise TypeError(
-                    f"Tile: dimension {index} is {dim!r}; a dimension is an int, a string (a variable) or "
-                    "a RunTime, and the dtype comes last"
+                    f"Tile: dimension {index} is {dim!r}; a dimension is an int, a string (a "
+                    "variable) or a RunTime, and the dtype comes last"
                 )
             if isinstance(dim, int) and dim < 0:
                 raise ValueError(f"Tile: dimension {index} is {dim}; it must be 0 or more")

@@ -1,7 +1,7 @@
 """The trace: the one mutable object, which collects what a kernel's body emits, in program order.
 
-A trace is current in its context (`contextvars`), so threads trace independently, and everything that
-is numbered is numbered by the trace: the same kernel gives the same text wherever it is traced.
+A trace is current in its context (`contextvars`), so threads trace independently, and everything
+that has a number has it from the trace: the same kernel gives the same text wherever it is traced.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Trace:
         batch: how one launch covers a batch, or None.
         body: the lines so far.
         blocks: the open `ptx.if_`, `ptx.else_` and loops, outermost first.
-        closed_branch: the position in the body at which the last `ptx.if_` or `ptx.else_` was closed.
+        closed_branch: where in the body the last `ptx.if_` or `ptx.else_` was closed.
+        closed_if: the same for a `ptx.if_` alone, after the label that a `ptx.else_` would end at.
         raw: whether `ptx.raw` put in lines that nobody has read.
     """
 
@@ -224,8 +225,8 @@ class Trace:
             self.faults.append(
                 self.error(
                     ValueError,
-                    f"{self.blocks[-1].what} is still open at the end of the kernel; an iterator of "
-                    "ptx.range_ belongs in a `for` statement",
+                    f"{self.blocks[-1].what} is still open at the end of the kernel; an iterator "
+                    "of ptx.range_ belongs in a `for` statement",
                 )
             )
         if self.faults:

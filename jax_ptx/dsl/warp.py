@@ -13,8 +13,8 @@ _WARP = 32
 class Warp:
     """The namespace `ptx.warp`: butterfly reductions, in place, over groups of `width` lanes.
 
-    Every lane of the warp must get there, and every lane ends with its group's result: the same bits in
-    all of them, since each step adds the same two values.
+    Every lane of the warp must get there, and every lane ends with its group's result: the same
+    bits in all of them, since each step combines the same two values.
     """
 
     def reduce_sum(self, value: Reg, *, width: int = _WARP) -> None:
