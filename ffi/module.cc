@@ -159,8 +159,12 @@ void LaunchOnDevice(nb::dict attributes, nb::sequence list, int64_t n_results, i
   CheckResultCount(addresses.size(), n_results);
   Buffers buffers;
   for (size_t i = 0; i < addresses.size(); ++i) {
-    const auto [address, bytes] = nb::cast<std::pair<uint64_t, uint64_t>>(addresses[i]);
-    buffers.push_back({address, bytes, i + n_results >= addresses.size()});
+    std::pair<uint64_t, uint64_t> buffer;
+    if (!nb::try_cast(addresses[i], buffer)) {
+      throw nb::type_error(
+          ("buffers[" + std::to_string(i) + "] must be (device address, bytes)").c_str());
+    }
+    buffers.push_back({buffer.first, buffer.second, i + n_results >= addresses.size()});
   }
   Status status;
   {

@@ -153,6 +153,12 @@ def test_a_record_is_checked_before_the_driver_is_opened(extension: str, tmp_pat
     assert outcome.startswith("ValueError: kernel 'copy': block (2048, 1, 1)")
 
 
+def test_buffers_are_pairs_of_integers(driver: Driver) -> None:
+    for wrong in ([(4096, 64), (8192, -1)], [(4096, 64), ("x", 1)]):
+        (outcome,) = driver.run(call(buffers=wrong))
+        assert outcome == "TypeError: buffers[1] must be (device address, bytes)"
+
+
 # ---- launching ----
 
 

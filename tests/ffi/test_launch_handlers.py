@@ -120,7 +120,8 @@ def test_a_wrong_record_is_an_error_when_xla_compiles(
 def test_buffers_of_another_size_are_an_error_at_the_call() -> None:
     compiled = jax.jit(lambda x: double(x, unit_bytes=(32, 64))).lower(rows(4, 8)).compile()
     with pytest.raises(
-        jax.errors.JaxRuntimeError, match=r"kernel 'double': result 0 must have 256 bytes .* got 128"
+        jax.errors.JaxRuntimeError,
+        match=r"kernel 'double': result 0 must have 256 bytes .* got 128",
     ):
         compiled(rows(4, 8))
 
