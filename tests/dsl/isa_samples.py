@@ -15,6 +15,7 @@ from jax_ptx.dsl.isa.row import Row
 # Rows with more forms than this are sampled: every pair of modifiers, not every combination.
 FULL_PRODUCT = 1500
 
+_LEAVES = ("bra", "brx", "ret", "exit", "trap")
 _REGISTERS = (
     *("pred", "b16", "b32", "b64", "b128", "u16", "u32", "u64"),
     *("s16", "s32", "s64", "f32", "f64"),
@@ -52,7 +53,10 @@ def samples(row: Row) -> Iterator[Sample]:
                 operand, text = _operand(resolved, position, name)
                 operands.append(operand)
                 texts.append(text)
-            yield Sample(row, name, tuple(operands), f"{name} {', '.join(texts)}".rstrip() + ";")
+            line = f"{name} {', '.join(texts)}".rstrip() + ";"
+            # The guard keeps what follows reachable, so that code is written for it too.
+            guard = "@%pred_79 " if row.opcode in _LEAVES else ""
+            yield Sample(row, name, tuple(operands), guard + line)
 
 
 def _modifiers(row: Row) -> Iterable[tuple[str, ...]]:
@@ -129,10 +133,11 @@ def _operand(to: Resolved, position: int, name: str) -> tuple[Operand, str]:
 def _symbol(name: str) -> str:
     if name.startswith("br"):
         return "targets" if name.startswith("brx") else "done"
-    for space in ("const", "shared", "local"):
+    for space in ("const", "global", "local"):
         if f".{space}" in name:
             return f"in_{space}"
-    return "in_global"
+    # The only space whose addresses fit in 32 bits.
+    return "in_shared"
 
 
 def module(lines: Iterable[str], version: tuple[int, int], target: str) -> tuple[str, int]:

@@ -63,7 +63,7 @@ def resolve(allowed: Allowed, row: Row, values: tuple[str, ...]) -> Resolved:
     chosen = {g.name: v for g, v in zip(row.groups, values, strict=True) if g.name}
     name, kind, width = chosen.get(allowed.type, allowed.type), allowed.kind, 1
     if kind == "vector":
-        count = chosen.get(allowed.count, allowed.count)
+        count = chosen.get(allowed.elements, allowed.elements)
         if count:
             width = int(count.lstrip("vx"))
         else:

@@ -89,7 +89,7 @@ class Allowed(NamedTuple):
     type: str = ""
     wide: bool = False
     relaxed: bool = False
-    count: str = ""
+    elements: str = ""
     sample: str = ""
 
 

@@ -36,24 +36,33 @@ _VECTORS = (
 )
 
 
-def _atomic(opcode: str, orders: str, d: str) -> Iterator[Row]:
+def _atomic(opcode: str, orders: str) -> Iterator[Row]:
     order = f"{opcode} [{orders}] {_SCOPE}"
+    returns = opcode == "atom"
     for operation, types, since in _OPERATIONS:
-        name = f"{order} {_SPACE} {operation} {_HINT} T:{types}"
-        # No immediates of half types.
-        b = "T" if "noftz" in operation else "T+"
-        operands = f"{d}a:addr, b:{b}, {_POLICY}"
-        yield row(name, operands, since=since, needs=_NEEDS, forbid=_NOT_SHARED)
+        # Half types have no immediates, and ptxas 13.0 does not survive a discarded result of theirs.
+        half = "noftz" in operation
+        d = "" if not returns else "d:T, " if half else "d:T/_, "
+        yield row(
+            f"{order} {_SPACE} {operation} {_HINT} T:{types}",
+            f"{d}a:addr, b:{'T' if half else 'T+'}, {_POLICY}",
+            since=since,
+            needs=_NEEDS,
+            forbid=_NOT_SHARED,
+        )
     for operation, types in _VECTORS:
-        name = f"{order} [global] {operation} {_HINT} {types}"
-        vector = d.replace("T", "T*V")
-        yield row(name, f"{vector}a:addr, b:T*V, {_POLICY}", since="8.1 sm_90", needs=_NEEDS)
+        yield row(
+            f"{order} [global] {operation} {_HINT} {types}",
+            f"{'d:T*V, ' if returns else ''}a:addr, b:T*V, {_POLICY}",
+            since="8.1 sm_90",
+            needs=_NEEDS,
+        )
 
 
 _ATOM = f"atom [relaxed|acquire|release|acq_rel] {_SCOPE} {_SPACE}"
 
 ROWS = (
-    *_atomic("atom", "relaxed|acquire|release|acq_rel", "d:T/_, "),
+    *_atomic("atom", "relaxed|acquire|release|acq_rel"),
     row(
         f"{_ATOM} exch {_HINT} T:b32|b64",
         f"d:T/_, a:addr, b:T+, {_POLICY}",
@@ -65,7 +74,7 @@ ROWS = (
         "d:T/_, a:addr, b:T+, c:T+",
         needs=_NEEDS,
     ),
-    *_atomic("red", "relaxed|release", ""),
+    *_atomic("red", "relaxed|release"),
     row(f"{_ASYNC} inc|dec T:u32", "a:addr, b:T+, mbarrier:addr", since="8.1 sm_90"),
     row(f"{_ASYNC} min|max T:u32|s32", "a:addr, b:T+, mbarrier:addr", since="8.1 sm_90"),
     row(f"{_ASYNC} add T:u32|s32|u64", "a:addr, b:T+, mbarrier:addr", since="8.1 sm_90"),

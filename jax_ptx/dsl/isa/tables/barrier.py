@@ -29,7 +29,6 @@ _ASYNC_SPACE = "[global|shared::cta|shared::cluster]"
 FENCES = (
     row("membar cta|gl|sys"),
     row("membar proxy alias", since="7.5"),
-    row("membar proxy async", since="8.0 sm_90"),
     row("fence [sc|acq_rel] cta|cluster|gpu|sys", needs=_CLUSTER),
     row("fence acquire|release cta|cluster|gpu|sys", since="8.6 sm_90"),
     row("fence acquire sync_restrict::shared::cluster cluster", since="8.6 sm_90"),

@@ -106,8 +106,8 @@ CONVERSIONS = (
     row("cvt rs [relu] satfinite e4m3x4|e5m2x4 f32", "d:b32, a:f32*4, bits:b32", **_RANDOM),
     row("cvt pack sat D:u16|s16 s32", "d:b32, a:s32+, b:s32+", since="6.5"),
     row("cvt pack sat D:u8|s8 s32 b32", "d:b32, a:s32+, b:s32+, c:b32+", since="6.5"),
-    row("cvta global|local|shared|const T:u32|u64", "d:T, a:T+/sym"),
-    row("cvta to global|local|shared|const T:u32|u64", "d:T, a:T"),
+    row("cvta global|local|shared|const T:u64", "d:T, a:T+/sym"),
+    row("cvta to global|local|shared|const T:u64", "d:T, a:T"),
     row(
         "isspacep const|global|local|shared|shared::cta|shared::cluster|param",
         "p:pred, a:u64",
