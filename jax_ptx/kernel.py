@@ -8,15 +8,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, overload
 
+from jax_ptx import toolkit
 from jax_ptx.dsl.batch import Batch as BatchTrace
 from jax_ptx.dsl.batch import batch_bytes, merge_axes
 from jax_ptx.dsl.module import Module
+from jax_ptx.dsl.operands import plain
 from jax_ptx.dsl.target import Target, Version, least_version, parse_target, version_text
 from jax_ptx.dsl.tile import Tensor, Tile
 from jax_ptx.dsl.trace import Trace, tracing
 from jax_ptx.geometry import MAX_GRID, Dim3, Grid, block_size, cluster_size, grid_size
 from jax_ptx.launch import Launch
 from jax_ptx.memo import Memo, freeze
+from jax_ptx.report import Report, report
 from jax_ptx.signature import Signature
 
 
@@ -38,6 +41,8 @@ class Kernel:
     Calling it with JAX arrays (under jit, vmap and the rest too) or with PyTorch tensors launches
     it, and returns one array or a tuple of several.
     """
+
+    __name__: str
 
     def __init__(
         self,
@@ -132,6 +137,25 @@ class Kernel:
         launch = self.launch(**{**values, **bound.variables})
         return signature.call(launch, arrays, bound)
 
+    def report(self, /, **values: Any) -> Report:
+        """What ptxas makes of the kernel, by target; the arguments are those of `ptx`.
+
+        Raises:
+            jax_ptx.toolkit.ToolkitError: ptxas is not installed.
+        """
+        variables, constants = self._split(values)
+        module = self._trace(variables, constants, None)
+        threads, smem_bytes = math.prod(self._block), module.shared.dynamic_bytes
+        return report(module.text, self._name, threads, smem_bytes)
+
+    def sass(self, target: str, /, **values: Any) -> str:
+        """The machine code for a target such as "sm_90"; the other arguments are those of `ptx`.
+
+        Raises:
+            jax_ptx.toolkit.ToolkitError: ptxas or nvdisasm is not installed, or refused the text.
+        """
+        return toolkit.disassemble(toolkit.assemble(self.ptx(**values), target)[self._name].cubin)
+
     # ---- from values to a launch ----
 
     def _split(self, values: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
@@ -141,7 +165,7 @@ class Kernel:
         if unknown:
             known = ", ".join([*names, *self._constants]) or "nothing"
             raise TypeError(f"{self._name}: unexpected keyword {unknown[0]!r}; it takes {known}")
-        variables = {name: values[name] for name in names if name in values}
+        variables = {name: plain(values[name]) for name in names if name in values}
         for name, value in variables.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ValueError(f"{self._name}: {name} must be an int of 0 or more, got {value!r}")

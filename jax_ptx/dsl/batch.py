@@ -48,20 +48,14 @@ class Batch:
         self._grid_x = grid_x
         self._cluster_x = cluster_x
         self._index: list[Reg] = []  # position along each axis
-        self._special: dict[str, Reg] = {}
 
     def start(self, trace: Trace) -> None:
         """Splits `%ctaid.x` into the element of the batch and the kernel's own x."""
-        self._split(trace)
-        trace.batch = self
-
-    def _split(self, trace: Trace) -> None:
-        cta = _scratch(trace)
+        cta, element, x = _scratch(trace), _scratch(trace), _scratch(trace)
         trace.emit("mov.u32", (cta, Special(trace, "%ctaid.x", u32)))
-        element, x = _scratch(trace), _scratch(trace)
         trace.emit("div.u32", (element, cta, self._grid_x))
         trace.emit("rem.u32", (x, cta, self._grid_x))
-        self._replace(trace, "ctaid.x", x)
+        self._x = _ReadOnly(trace, x.text)
         rest = element
         for axis in reversed(self._axes[1:]):
             position, quotient = _scratch(trace), _scratch(trace)
@@ -71,25 +65,25 @@ class Batch:
             rest = quotient
         if self._axes:
             self._index.insert(0, rest)
+        trace.batch = self
 
     def special(self, trace: Trace, name: str) -> Reg | None:
-        """What stands for a special register, or None if it is the register itself."""
-        if name in self._special:
-            return self._special[name]
-        value = _scratch(trace)
-        if name == "nctaid.x":
-            trace.emit("mov.u32", (value, self._grid_x))
-        elif name == "nclusterid.x":
-            trace.emit("mov.u32", (value, self._grid_x // self._cluster_x))
+        """What stands for a special register, or None if it is the register itself.
+
+        Emitted where it is asked for: an earlier place may be one that not every thread comes by.
+        """
+        if name == "ctaid.x":
+            return self._x
+        constants = {"nctaid.x": self._grid_x, "nclusterid.x": self._grid_x // self._cluster_x}
+        if name in constants:
+            value = _scratch(trace)
+            trace.emit("mov.u32", (value, constants[name]))
         elif name == "clusterid.x":
-            trace.emit("div.u32", (value, self._special["ctaid.x"], self._cluster_x))
+            value = _scratch(trace)
+            trace.emit("div.u32", (value, self._x, self._cluster_x))
         else:
             return None
-        # Not remembered: this may stand where not every thread comes by.
         return _ReadOnly(trace, value.text)
-
-    def _replace(self, trace: Trace, name: str, value: Reg) -> None:
-        self._special[name] = _ReadOnly(trace, value.text)
 
     def after_param_load(self, trace: Trace, operands: Sequence[object], pred: object) -> None:
         """Advances a pointer that was just loaded to its tensor's element of the batch."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 from jax_ptx.dsl.isa import Operand
 from jax_ptx.types import ALL, BY_NAME, DType, b32, b64, f32, f64, float_bits, pred
@@ -58,12 +59,22 @@ def literal_type(name: str) -> DType | None:
     return found[0] if name.startswith("slct.") else found[-1]
 
 
+def plain(value: Any) -> Any:
+    """A number of NumPy, say, as Python's own int or float; anything else as it is."""
+    if isinstance(value, int | float | str | Value):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
+
+
 def encode(trace: Trace, name: str, operand: object) -> tuple[str, Operand]:
     """The text and the kind of an operand of the instruction `name`.
 
     Raises:
         TypeError, ValueError: it cannot be one.
     """
+    operand = plain(operand)
     if isinstance(operand, Value):
         return operand.text, operand.operand
     if isinstance(operand, str):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, cast
 
-from jax_ptx.dsl.operands import Value, float_text
+from jax_ptx.dsl.operands import Value, float_text, plain
 from jax_ptx.types import DType, f32, f64, pred, s64, u64
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def binary(
     op: str, left: Reg, right: object, *, out: Reg | None = None, swapped: bool = False
 ) -> Reg:
     """`add`, `sub`, `*`, `max` or `min`. `swapped` exchanges the operands: `1.0 - f`."""
-    left = prepare(op, left, out)
+    left, right = prepare(op, left, out), plain(right)
     if left.dtype.kind == "float":
         rounding = ".rn" if op in ("add", "sub", "mul") else ""
         return _float(f"{op}{rounding}", left, right, out, swapped)
@@ -55,7 +55,7 @@ def divide(
     symbol: str, left: Reg, right: object, *, out: Reg | None = None, swapped: bool = False
 ) -> Reg:
     """`/` of floats; `//` and `%` of unsigned integers."""
-    left = prepare(symbol, left, out)
+    left, right = prepare(symbol, left, out), plain(right)
     if (left.dtype.kind == "float") != (symbol == "/"):
         refuse(
             left,
@@ -76,7 +76,7 @@ def divide(
 
 def shift(op: str, left: Reg, right: object, *, out: Reg | None = None) -> Reg:
     """`shl`, or `shr`: arithmetic for a signed left side."""
-    left = prepare(op, left, out)
+    left, right = prepare(op, left, out), plain(right)
     if left.dtype.kind == "float":
         _refuse_float(op, left)
     if is_reg(right):
@@ -106,7 +106,7 @@ def logic(op: str, left: Reg, right: object, *, out: Reg | None = None) -> Reg:
                 f"`{written(op)}` of a predicate with {shown(right)}; both must be predicates",
             )
         return _emit(f"{op}.pred", pred, left, materialise(right), out, False)  # type: ignore[arg-type]
-    left = prepare(op, left, out)
+    left, right = prepare(op, left, out), plain(right)
     if left.dtype.kind == "float":
         _refuse_float(op, left)
     left, right = same_width(op, left, right, out)
@@ -132,7 +132,7 @@ def unary(op: str, value: Reg) -> Reg:
 
 def compare(op: str, left: Reg, right: object) -> Reg:
     """`setp`: a new predicate. Untyped bits compare unsigned; `!=` of floats is true for NaN."""
-    left = prepare(op, left)
+    left, right = prepare(op, left), plain(right)
     dtype = left.dtype
     if dtype is pred:
         refuse(left, "comparison of a predicate; combine predicates with &, |, ^ and ~")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias, overload
 
 from jax_ptx.dsl import operators
-from jax_ptx.dsl.operands import REGISTER, SPECIAL, Value, encode_int, float_text
+from jax_ptx.dsl.operands import REGISTER, SPECIAL, Value, encode_int, float_text, plain
 from jax_ptx.dsl.trace import Trace, current
 from jax_ptx.types import DType, pred, u32
 
@@ -22,6 +22,7 @@ class Reg(Value):
 
     __slots__ = ("dtype",)
     writable = True
+    __array_ufunc__ = None  # NumPy's scalars leave `scalar * register` to the register
 
     def __init__(self, trace: Trace, text: str, dtype: DType) -> None:
         super().__init__(trace, text, REGISTER[dtype])
@@ -328,6 +329,7 @@ def _check_type(trace: Trace, dtype: object) -> None:
 
 def _move(register: Reg, value: object) -> None:
     trace, dtype = register.trace, register.dtype
+    value = plain(value)
     if isinstance(value, NotPred):
         trace.emit("not.pred", (register, value.reg))
         return

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NoReturn
 
 from jax_ptx.dsl.module import SharedVariable
-from jax_ptx.dsl.operands import SYMBOL, Address, Value
+from jax_ptx.dsl.operands import SYMBOL, Address, Value, plain
 from jax_ptx.dsl.operators import prepare
 from jax_ptx.dsl.reg import Reg, from_
 from jax_ptx.dsl.trace import Trace, current
@@ -17,8 +18,6 @@ _DEFAULT_ALIGNMENT = 16  # the widest access of a thread, and what bulk copies n
 
 class SharedArray(Value):
     """An array in shared memory: `s[i, j]` loads, `s[i, j] = r` stores; as an operand, its symbol.
-
-    Fewer indices than dimensions, all ints, give the part of the array that they select.
 
     Attributes:
         shape: its dimensions.
@@ -52,23 +51,17 @@ class SharedArray(Value):
         """The array's symbol plus an offset."""
         return f"\0{self._index}+{self._offset + offset_bytes}\0"
 
-    def __getitem__(self, index: object) -> Reg | SharedArray:
-        indices = self._indices(index)
-        if len(indices) < len(self.shape):
-            return self._part(indices)
-        address = self._address(indices)
+    def __getitem__(self, index: int | Reg | tuple[int | Reg, ...]) -> Reg:
+        address = self._address(self._indices(index))
         value = Reg(self.trace, self.trace.register_name(self.dtype), self.dtype)
         self.trace.emit(f"ld.shared.{self.dtype.memory}", (value, address))
         return value
 
-    def __setitem__(self, index: object, value: Reg | int | float) -> None:
+    def __setitem__(
+        self, index: int | Reg | tuple[int | Reg, ...], value: Reg | int | float
+    ) -> None:
         indices = self._indices(index)
-        trace, dtype = self.trace, self.dtype
-        if len(indices) < len(self.shape):
-            raise trace.error(
-                IndexError,
-                f"{self.name} has {len(self.shape)} dimensions, got {len(indices)} indices",
-            )
+        trace, dtype, value = self.trace, self.dtype, plain(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = from_(value, dtype)
         if not isinstance(value, Reg):
@@ -85,48 +78,53 @@ class SharedArray(Value):
             )
         trace.emit(f"st.shared.{dtype.memory}", (self._address(indices), value))
 
+    def part(self, *indices: int) -> SharedArray:
+        """The part of the array that leading constant indices select, such as one stage of several."""
+        if len(indices) > len(self.shape):
+            self._wrong_rank(len(indices))
+        offset = self._offset
+        for axis, (i, stride) in enumerate(zip(indices, self._strides_bytes(), strict=False)):
+            offset += self._constant(axis, i) * stride
+        shape = self.shape[len(indices) :]
+        return SharedArray(self.trace, self._index, offset, shape, self.dtype)
+
     def _indices(self, index: object) -> tuple[int | Reg, ...]:
         indices = index if isinstance(index, tuple) else (index,)
-        if len(indices) > len(self.shape):
-            raise self.trace.error(
-                IndexError,
-                f"{self.name} has {len(self.shape)} dimensions, got {len(indices)} indices",
-            )
+        if len(indices) != len(self.shape):
+            self._wrong_rank(len(indices))
         checked: list[int | Reg] = []
-        for axis, (i, size) in enumerate(zip(indices, self.shape, strict=False)):
-            if isinstance(i, Reg):
-                if i.dtype.bits not in (32, 64) or i.dtype.kind == "float":
-                    raise self.trace.error(
-                        TypeError, f"index {axis} of {self.name} is {i!r}; it takes 32 or 64 bits"
-                    )
-            elif isinstance(i, bool) or not isinstance(i, int):
+        for axis, i in enumerate(indices):
+            if not isinstance(i, Reg):
+                i = self._constant(axis, i)
+            elif i.dtype.bits not in (32, 64) or i.dtype.kind == "float":
                 raise self.trace.error(
-                    TypeError,
-                    f"index {axis} of {self.name} is {i!r}; it takes an int or a register",
-                )
-            elif not 0 <= i < size:
-                raise self.trace.error(
-                    IndexError, f"index {axis} of {self.name} is {i}; the dimension has size {size}"
+                    TypeError, f"index {axis} of {self.name} is {i!r}; it takes 32 or 64 bits"
                 )
             checked.append(i)
         return tuple(checked)
 
+    def _constant(self, axis: int, index: object) -> int:
+        index = plain(index)
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise self.trace.error(
+                TypeError,
+                f"index {axis} of {self.name} is {index!r}; it takes an int or a register",
+            )
+        if not 0 <= index < self.shape[axis]:
+            raise self.trace.error(
+                IndexError,
+                f"index {axis} of {self.name} is {index}; the dimension has size {self.shape[axis]}",
+            )
+        return index
+
+    def _wrong_rank(self, came: int) -> NoReturn:
+        raise self.trace.error(
+            IndexError, f"{self.name} has {len(self.shape)} dimensions, got {came} indices"
+        )
+
     def _strides_bytes(self) -> list[int]:
         element = self.dtype.bits // 8
         return [math.prod(self.shape[axis + 1 :]) * element for axis in range(len(self.shape))]
-
-    def _part(self, indices: Sequence[int | Reg]) -> SharedArray:
-        offset = self._offset
-        for i, stride in zip(indices, self._strides_bytes(), strict=False):
-            if isinstance(i, Reg):
-                raise self.trace.error(
-                    IndexError,
-                    f"{self.name} has {len(self.shape)} dimensions, got {len(indices)} indices; "
-                    "only ints select a part of an array",
-                )
-            offset += i * stride
-        shape = self.shape[len(indices) :]
-        return SharedArray(self.trace, self._index, offset, shape, self.dtype)
 
     def _address(self, indices: Sequence[int | Reg]) -> Address:
         """`[symbol+offset]`, or `[register+offset]`: a `mov`, and a `mad.lo` a register index."""
@@ -172,7 +170,7 @@ def alloc(
         raise trace.error(
             TypeError, f"smem.alloc takes the type of an element, such as f32; got {dtype!r}"
         )
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    dims = (shape,) if isinstance(shape, int) else tuple(map(plain, shape))
     if any(isinstance(d, bool) or not isinstance(d, int) or d < 1 for d in dims):
         raise trace.error(
             ValueError, f"smem.alloc: the dimensions must be ints of 1 or more, got {shape}"

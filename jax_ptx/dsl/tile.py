@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from jax_ptx.dsl.operands import SYMBOL, Value
+from jax_ptx.dsl.operands import SYMBOL, Value, plain
 from jax_ptx.types import DType
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Tile:
                 f"Tile: no array has elements of type {dtype}; give the type of one element"
             )
         shape: list[Dim] = []
-        for index, dim in enumerate(dims):
+        for index, dim in enumerate(map(plain, dims)):
             if isinstance(dim, bool) or not isinstance(dim, int | str | RunTime):
                 raise TypeError(
                     f"Tile: dimension {index} is {dim!r}; a dimension is an int, a string (a "

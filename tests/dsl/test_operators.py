@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from jax_ptx import ptx, reg
@@ -179,9 +180,7 @@ def test_predicates():
         assert ~~p is p
         ptx.inst.mov.u32(reg.scalar(u32), 1, pred=~p)
         ptx.inst.mov.u32(reg.scalar(u32), 1, pred=p)
-        p & q
-        p | ~q
-        ~p & q
+        _ = p & q, p | ~q, ~p & q
 
     assert lines_of(body) == [
         "@!%p0 mov.u32 %r0, 1;",
@@ -197,7 +196,7 @@ def test_predicates():
 def test_a_special_register_is_copied_before_arithmetic():
     def body():
         lane = ptx.special.tid.x() & 31
-        ptx.special.tid.x() == 0
+        _ = ptx.special.tid.x() == 0
         assert lane.name == "%r1"
 
     assert lines_of(body) == [
@@ -257,3 +256,20 @@ def test_operands_that_are_refused(dtype, other, expression, message):
 def test_numbers_that_are_refused(expression, message):
     with pytest.raises(ValueError, match=message):
         emitted(u32, expression)
+
+
+def test_numbers_of_numpy_are_numbers():
+    def body():
+        i, f = reg.scalar(u32, np.int64(3)), reg.scalar(f32, np.float32(0.5))
+        _ = np.int64(4) * i, i + np.int32(1), f * np.float32(2), np.float64(1) - f
+        ptx.inst.mov.u32(i, np.uint8(7))
+
+    assert lines_of(body) == [
+        "mov.u32 %r0, 3;",
+        "mov.f32 %f0, 0f3F000000;",
+        "mul.wide.u32 %rd0, %r0, 4;",
+        "add.u32 %r1, %r0, 1;",
+        "mul.rn.f32 %f1, %f0, 0f40000000;",
+        "sub.rn.f32 %f2, 0f3F800000, %f0;",
+        "mov.u32 %r0, 7;",
+    ]
