@@ -13,7 +13,7 @@ from jax_ptx.dsl.isa.reading import Reading, forbidden, least
 from jax_ptx.dsl.isa.row import Row
 
 # Rows with more forms than this are sampled: every pair of modifiers, not every combination.
-FULL_PRODUCT = 1500
+FULL_PRODUCT = 600
 
 _LEAVES = ("bra", "brx", "ret", "exit", "trap")
 _REGISTERS = (
@@ -81,19 +81,20 @@ def _variants(reading: Reading) -> Iterator[list[Resolved]]:
     row, values = reading.row, reading.values
     for pattern in operand_patterns(row, frozenset(values)):
         alternatives = [
-            [r for a in spec.allowed for r in _with_wider(resolve(a, row, values))]
-            for spec in pattern
+            [r for a in spec.allowed for r in _choices(resolve(a, row, values))] for spec in pattern
         ]
         for turn in range(max(map(len, alternatives), default=1)):
             yield [options[turn % len(options)] for options in alternatives]
 
 
-def _with_wider(to: Resolved) -> list[Resolved]:
-    """Itself and, where the instruction takes wider registers, one of those."""
+def _choices(to: Resolved) -> list[Resolved]:
+    """Itself; a wider register where one is taken; a float where untyped bits are."""
     wider = {16: 32, 32: 64}.get(to.bits)
-    if not to.relaxed or not wider or to.type in FLOATS:
-        return [to]
-    return [to, to._replace(type=f"b{wider}", bits=wider)]
+    if to.relaxed and wider and to.type not in FLOATS:
+        return [to, to._replace(type=f"b{wider}", bits=wider)]
+    if to.kind == "immediate" and to.type in ("b32", "b64"):
+        return [to, to._replace(kind="float")]
+    return [to]
 
 
 def _register(resolved: Resolved, position: int) -> tuple[Type, str]:
@@ -111,11 +112,11 @@ def _operand(to: Resolved, position: int, name: str) -> tuple[Operand, str]:
             return Operand("vector", dtype, to.width), "{" + ", ".join(names) + "}"
         case "pair":
             return Operand("pair", dtype), f"{text}|%pred_1"
-        case "immediate":
-            if to.type in FLOATS:
-                return Operand("float"), "0d3FF0000000000000" if to.bits == 64 else "0f3F800000"
-            return Operand("integer"), to.sample or "1"
-        case "integer":
+        case "float":
+            return Operand("float"), "0d3FF0000000000000" if to.bits == 64 else "0f3F800000"
+        case "immediate" if to.type in FLOATS:
+            return _operand(to._replace(kind="float"), position, name)
+        case "immediate" | "integer":
             return Operand("integer"), to.sample or "1"
         case "special":
             return Operand("special", dtype), "%clock64" if to.bits == 64 else "%tid.x"

@@ -108,6 +108,9 @@ def test_a_modifier_may_need_more_than_its_row() -> None:
         ("ld.global.b32", "f32 []"),
         ("st.shared.v2.f32", "[] f32*2"),
         ("st.global.L2::cache_hint.f32", "[] f32 b64"),
+        ("st.global.b32", "[] 1.0"),  # untyped bits take either immediate
+        ("st.global.v2.b32", "[] b32*2"),
+        ("mov.b64", "b64 1.0"),
         ("setp.lt.f32", "pred f32 1.0"),
         ("setp.lt.and.u32", "pred|pred u32 1 pred"),
         ("setp.eq.f16x2", "pred|pred f16x2 f16x2"),
@@ -147,6 +150,8 @@ def test_valid_operands(name, given) -> None:
         ("ld.global.f32", "u32*1 []"),
         ("st.global.L2::cache_hint.f32", "[] f32"),  # the hint is an operand
         ("st.global.f32", "[] f32 b64"),
+        ("st.global.f32", "[] 1"),
+        ("st.global.v2.f32", "[] 1.0"),
         ("setp.eq.f16x2", "pred f16x2 f16x2"),
         ("setp.eq.f16", "pred|pred f16 f16"),
         ("selp.f32", "f32 1.0 f32 u32"),

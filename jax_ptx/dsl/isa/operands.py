@@ -62,12 +62,11 @@ def resolve(allowed: Allowed, row: Row, values: tuple[str, ...]) -> Resolved:
     """What `allowed` means for the form of `row` with these modifiers."""
     chosen = {g.name: v for g, v in zip(row.groups, values, strict=True) if g.name}
     name, kind, width = chosen.get(allowed.type, allowed.type), allowed.kind, 1
-    if kind == "vector":
-        count = chosen.get(allowed.elements, allowed.elements)
-        if count:
-            width = int(count.lstrip("vx"))
-        else:
-            kind = "register"
+    count = chosen.get(allowed.elements, allowed.elements)
+    if count:
+        kind, width = "vector", int(count.lstrip("vx"))
+    elif kind == "vector":
+        kind = "register"
     if not name or name == "pred":
         return Resolved(kind, name, 0, False, width, allowed.sample)
     bits = type_bits(name)
@@ -101,6 +100,8 @@ def accepts(to: Resolved, operand: Operand) -> bool:
     """Whether the operand is what is allowed."""
     kind, dtype = operand.kind, operand.dtype
     if to.kind == "immediate":
+        if to.type in ("b32", "b64"):
+            return kind in ("integer", "float")
         return kind == ("float" if is_float(to.type) else "integer")
     if to.kind == "sink":
         return kind == "symbol"
@@ -111,7 +112,8 @@ def accepts(to: Resolved, operand: Operand) -> bool:
     if kind == "address":
         return dtype is None or (dtype.bits in (32, 64) and not is_float(dtype.name))
     if kind in ("register", "vector", "pair"):
-        return agrees(dtype, to) if dtype else kind == "pair"
+        # Without a type: the sink in a pair, or a vector of nothing but sinks and immediates.
+        return agrees(dtype, to) if dtype else kind != "register"
     if kind == "special":
         return dtype is None or dtype.bits == to.bits
     return True
@@ -152,6 +154,8 @@ def describe_allowed(to: Resolved) -> str:
             return f"a vector of {to.width}, each a {_types(to)} register{wider}"
         case "pair":
             return f"a pair d|p with a {_types(to)} d" if to.bits else "a pair p|q of predicates"
+        case "immediate" if to.type in ("b32", "b64"):
+            return "an immediate"
         case "immediate":
             return "a float immediate" if is_float(to.type) else "an integer immediate"
         case "integer":

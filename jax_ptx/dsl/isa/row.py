@@ -13,7 +13,8 @@ Operands are `name:what`, in order, where `what` is one or more of these, joined
     u32, T, T.wide   a register of that type, of the type chosen in group T, of twice its width
     T+               the same, or an immediate of that type
     T~               the same register, or a wider one (loads, stores and conversions only)
-    T*4, T*V         a vector of four, of as many as group V says (`v2`, `x4`; a scalar if empty)
+    T*4, T*V         a vector of four, of as many as group V says (`v2`, `x4`; a scalar if empty);
+                     `T*V+` takes an immediate where it is a scalar
     T|pred, T||pred  a register with an optional, with a required second destination, `d|p`
     pred             a predicate register
     int              an integer immediate
@@ -206,5 +207,5 @@ def _parse_allowed(text: str) -> list[Allowed]:
     if special:
         result.append(Allowed("special", text))
     if immediate:
-        result.append(Allowed("immediate", text, wide, sample=sample))
+        result.append(Allowed("immediate", text, wide, elements=count, sample=sample))
     return result

@@ -31,7 +31,7 @@ _NEEDS = {
 }
 # Four of 64 bits are a wide vector.
 _TOO_LONG = tuple(f"v4 {t}64" for t in "busf")
-_D, _B = "d:T~*V, a:addr, policy@L2::cache_hint:b64", "a:addr, b:T~*V, policy@L2::cache_hint:b64"
+_D, _B = "d:T~*V, a:addr, policy@L2::cache_hint:b64", "a:addr, b:T~*V+, policy@L2::cache_hint:b64"
 
 
 def _plain(syntax: str, operands: str, *forbid: str):
@@ -63,7 +63,7 @@ STORES = (
     _plain(f"st relaxed|release {_SCOPE} [global] [{_L1}] {_HINT}", _B),
     _plain(f"st relaxed|release {_SCOPE} {_SHARED}", _B),
     *_wide(f"st [weak] [global] [{_STORE_CACHE}|{_L1}] [{_L2}] {_HINT}", _B),
-    row(f"st mmio relaxed sys [global] T:{_TYPES}", "a:addr, b:T~", since="8.2"),
+    row(f"st mmio relaxed sys [global] T:{_TYPES}", "a:addr, b:T~+", since="8.2"),
 )
 
 _PRIORITY = f"{_L2}|L2::evict_unchanged"
@@ -84,22 +84,22 @@ POLICIES = (
         "d:b64, a:addr, primary_size:u32+=64, total_size:u32+=128",
         since="7.4 sm_80",
     ),
-    row("createpolicy cvt L2 b64", "d:b64, a:b64+", since="7.4 sm_80"),
+    row("createpolicy cvt L2 b64", "d:b64, a:u64+", since="7.4 sm_80"),
 )
 DISTRIBUTED = (
     row(
         "st async [weak] [shared::cluster] mbarrier::complete_tx::bytes [V:v2|v4]"
         " T:b32|u32|s32|f32",
-        "a:addr, b:T*V, mbarrier:addr",
+        "a:addr, b:T*V+, mbarrier:addr",
         since="8.1 sm_90",
     ),
     row(
         "st async [weak] [shared::cluster] mbarrier::complete_tx::bytes [V:v2] T:b64|u64|s64|f64",
-        "a:addr, b:T*V, mbarrier:addr",
+        "a:addr, b:T*V+, mbarrier:addr",
         since="8.1 sm_90",
     ),
-    row(f"st async release gpu|sys [global] T:{_WORDS}", "a:addr, b:T", since="8.7 sm_100"),
-    row(f"st async mmio release sys [global] T:{_WORDS}", "a:addr, b:T", since="8.7 sm_100"),
+    row(f"st async release gpu|sys [global] T:{_WORDS}", "a:addr, b:T+", since="8.7 sm_100"),
+    row(f"st async mmio release sys [global] T:{_WORDS}", "a:addr, b:T+", since="8.7 sm_100"),
     row("st bulk [weak] [shared::cta]", "a:addr, size:u64, initial:int=0", since="8.6 sm_100"),
 )
 
