@@ -98,8 +98,8 @@ DISTRIBUTED = (
         "a:addr, b:T*V+, mbarrier:addr",
         since="8.1 sm_90",
     ),
-    row(f"st async release gpu|sys [global] T:{_WORDS}", "a:addr, b:T+", since="8.7 sm_100"),
-    row(f"st async mmio release sys [global] T:{_WORDS}", "a:addr, b:T+", since="8.7 sm_100"),
+    row(f"st async release gpu|sys [global] T:{_WORDS}", "a:addr, b:T", since="8.7 sm_100"),
+    row(f"st async mmio release sys [global] T:{_WORDS}", "a:addr, b:T", since="8.7 sm_100"),
     row("st bulk [weak] [shared::cta]", "a:addr, size:u64, initial:int=0", since="8.6 sm_100"),
 )
 
