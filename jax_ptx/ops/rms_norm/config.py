@@ -13,9 +13,11 @@ from jax_ptx.types import DType
 
 ACCESS_BYTES = 16  # the widest load of a thread on every target
 MAX_STEPS = 8  # accesses of a thread that are in flight, and whose values it keeps in registers
+MAX_STEPS_16_BIT = 6  # each holds twice the elements, which are widened: with 8, 1,024 threads spill
 LOOP_STEPS = 4  # accesses of one pass where a row is too long for that; bounds the text as well
 CTA_THREADS = 128  # small rows share a CTA of this size
 MAX_ROW_THREADS = 1024
+LOOP_THREADS = 512  # with 1,024 ptxas spills to make room for a second CTA
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,7 @@ def rms_norm_config(n: int, dtype: DType) -> Config:
     while threads < MAX_ROW_THREADS and threads * 4 < accesses:
         threads *= 2
     steps = math.ceil(accesses / threads)
-    looped = steps > MAX_STEPS
-    return Config(
-        vector=vector,
-        threads=threads,
-        rows=max(1, CTA_THREADS // threads),
-        steps=LOOP_STEPS if looped else steps,
-        looped=looped,
-    )
+    looped = steps > (MAX_STEPS if dtype.bits > 16 else MAX_STEPS_16_BIT)
+    if looped:
+        threads, steps = LOOP_THREADS, LOOP_STEPS
+    return Config(vector, threads, max(1, CTA_THREADS // threads), steps, looped)

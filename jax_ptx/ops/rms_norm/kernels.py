@@ -20,6 +20,7 @@ from jax_ptx.ops.vectors import Elements
 from jax_ptx.types import DType, f64, u32, u64
 
 MAX_GRID = 2**31 - 1
+SHORT_ROW = 64  # from here on, 2**32 rows of 16-bit elements would be half a terabyte
 
 
 @functools.cache
@@ -163,7 +164,7 @@ def _emit(
     for part in parts[:2]:
         part.skip(row, n)
     if grouped:
-        parts[2].skip(_group_of(row), n)
+        parts[2].skip(_group_of(row, n), n)
 
     this = _Row(n, config, in_row, exists, *parts, *([None] if weight is None else []))
     if config.looped:
@@ -185,11 +186,20 @@ def _emit(
     ptx.ret()
 
 
-def _group_of(row: Reg) -> Reg:
+def _group_of(row: Reg, n: int) -> Reg:
     """The row of the weight that belongs to a row of x."""
-    rows_per_group, group = reg.scalar(u64), reg.scalar(u64)
-    ptx.inst.div.u64(rows_per_group, ptx.run_time_dim("rows"), ptx.run_time_dim("groups"))
-    ptx.inst.div.u64(group, row, rows_per_group)
+    counts = [row, ptx.run_time_dim("rows"), ptx.run_time_dim("groups")]
+    if n >= SHORT_ROW:
+        # ptxas inlines a division of 32 bits and calls a routine for one of 64, which costs registers.
+        narrow = [reg.scalar(u32) for _ in counts]
+        for target, count in zip(narrow, counts, strict=True):
+            ptx.inst.cvt.u32.u64(target, count)
+        counts = narrow
+    row, rows, groups = counts
+    divide = getattr(ptx.inst.div, row.dtype.name)
+    rows_per_group, group = reg.scalar(row.dtype), reg.scalar(row.dtype)
+    divide(rows_per_group, rows, groups)
+    divide(group, row, rows_per_group)
     return group
 
 
