@@ -73,7 +73,9 @@ Status CatchExceptions(const LaunchRecord& record, Function function) {
 Status PrepareEmulation(const LaunchRecord& record) {
   return CatchExceptions(record, [&] {
     JAX_PTX_RETURN_IF_ERROR(Validate(record));
-    return FindOrParse(record).status();
+    auto module = FindOrParse(record);
+    if (!module.ok()) return module.status();
+    return emulator::Check(**module, record.entry);
   });
 }
 

@@ -244,7 +244,7 @@ Status ResolveBatch(const LaunchRecord& record, const Buffers& buffers, Resolved
 }  // namespace
 
 std::string Prefix(const LaunchRecord& record) {
-  return "kernel '" + std::string(record.entry) + "': ";
+  return "kernel `" + std::string(record.entry) + "`: ";
 }
 
 std::string ToString(const Dim3& dim3) {

@@ -89,7 +89,7 @@ Result<ResolvedLaunch> Resolve(const LaunchRecord& record, const Buffers& buffer
 uint64_t BatchOffset(const LaunchRecord& record, const ResolvedLaunch& resolved, size_t tensor,
                      int64_t element);
 
-// "kernel 'entry': ", which begins every message about a launch.
+// "kernel `entry`: ", which begins every message about a launch.
 std::string Prefix(const LaunchRecord& record);
 
 // "(4, 1, 1)"

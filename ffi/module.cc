@@ -211,7 +211,7 @@ Args:
         place.
     n_results: how many of the buffers are results.
     race_check: report conflicting accesses to shared memory.
-    step_limit: most instructions that a warp may run; 0 for the default.
+    step_limit: most instructions that the warps of a cluster may run; 0 for the default.
 
 Raises:
     ValueError: the text does not parse, sizes or limits do not hold, or the kernel did something

@@ -135,5 +135,5 @@ def test_a_dtype_that_torch_lacks() -> None:
 
 
 def test_errors_of_the_emulator_are_pythons() -> None:
-    with pytest.raises(ValueError, match="kernel 'copy': result 0 must have 32 bytes, got 16"):
+    with pytest.raises(ValueError, match="kernel `copy`: result 0 must have 32 bytes, got 16"):
         bridge.call(copy_launch(32), [torch.zeros(8)], [((4,), "float32")])

@@ -150,7 +150,7 @@ def test_a_machine_without_a_gpu(driver: Driver) -> None:
 def test_a_record_is_checked_before_the_driver_is_opened(extension: str, tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_text("")
     (outcome,) = Driver(extension, tmp_path, tmp_path / "calls").run(call(block=[2048, 1, 1]))
-    assert outcome.startswith("ValueError: kernel 'copy': block (2048, 1, 1)")
+    assert outcome.startswith("ValueError: kernel `copy`: block (2048, 1, 1)")
 
 
 def test_buffers_are_pairs_of_integers(driver: Driver) -> None:
@@ -270,7 +270,7 @@ def test_a_refused_text_is_tried_again(driver: Driver) -> None:
 def test_a_text_that_does_not_assemble(driver: Driver) -> None:
     (outcome,) = driver.run(call(HEADER + "syntax error"))
     assert outcome == (
-        "ValueError: kernel 'copy': cuLibraryLoadData refused the PTX: CUDA_ERROR_INVALID_PTX "
+        "ValueError: kernel `copy`: cuLibraryLoadData refused the PTX: CUDA_ERROR_INVALID_PTX "
         "(words of the driver). The text needs PTX ISA 8.0 and target sm_90; this is device 0 "
         "(Fake GPU, compute capability 9.0, driver for CUDA 13.0).\n"
         "JIT log:\nptxas line 7; unknown instruction"
@@ -279,7 +279,7 @@ def test_a_text_that_does_not_assemble(driver: Driver) -> None:
 
 def test_a_version_that_is_too_new_for_the_driver(driver: Driver) -> None:
     (outcome,) = driver.run(call(ptx(header=".version 99.1\n.target sm_90\n")))
-    assert outcome.startswith("RuntimeError: kernel 'copy': cuLibraryLoadData refused the PTX")
+    assert outcome.startswith("RuntimeError: kernel `copy`: cuLibraryLoadData refused the PTX")
     assert "needs PTX ISA 99.1" in outcome
     assert "driver for CUDA 13.0" in outcome
     assert "Use an older .version, or a newer driver." in outcome
@@ -304,7 +304,7 @@ def test_a_target_that_the_device_is_not(driver: Driver, target: str, hint: str)
 def test_an_entry_that_is_not_there(driver: Driver) -> None:
     (outcome,) = driver.run(call(ptx("first") + "\n.entry second() { ret; }"))
     assert outcome == (
-        "ValueError: kernel 'copy': the PTX has no .entry of that name; it has first, second"
+        "ValueError: kernel `copy`: the PTX has no .entry of that name; it has first, second"
     )
 
 
@@ -323,7 +323,7 @@ def test_parameters_that_do_not_match(
     driver: Driver, parameters: tuple[str, ...], message: str
 ) -> None:
     (outcome,) = driver.run(call(ptx(parameters=parameters)))
-    assert outcome.startswith("ValueError: kernel 'copy': ")
+    assert outcome.startswith("ValueError: kernel `copy`: ")
     assert message in outcome
     assert driver.log("launch") == []
 
@@ -351,7 +351,7 @@ def test_clusters_need_their_hardware(driver: Driver) -> None:
 
 def test_a_launch_that_fails_says_what_was_launched(driver: Driver) -> None:
     (outcome,) = driver.run(call(ptx("fails"), entry="fails"))
-    assert outcome.startswith("RuntimeError: kernel 'fails': cuLaunchKernelEx(")
+    assert outcome.startswith("RuntimeError: kernel `fails`: cuLaunchKernelEx(")
     assert "failed: CUDA_ERROR_LAUNCH_FAILED (words of the driver) [ffi/cuda/execute.cc:" in outcome
     assert outcome.endswith(
         "grid (4, 1, 1), block (128, 1, 1), cluster (1, 1, 1), 0 bytes of dynamic shared memory"

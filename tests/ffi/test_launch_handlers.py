@@ -100,11 +100,11 @@ def test_a_result_in_an_operands_memory(donate: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ptx": "no PTX at all"}, r"kernel 'double': "),
-        ({"ptx": ""}, "kernel 'double': the launch record has no PTX text"),
-        ({"block": (2048, 1, 1)}, r"kernel 'double': block \(2048, 1, 1\)"),
-        ({"dims": (1,)}, "kernel 'double': attribute dims must have 2 elements, got 1"),
-        ({"smem_bytes": 1 << 20}, "kernel 'double': smem_bytes must be between 0 and 232448"),
+        ({"ptx": "no PTX at all"}, r"kernel `double`: "),
+        ({"ptx": ""}, "kernel `double`: the launch record has no PTX text"),
+        ({"block": (2048, 1, 1)}, r"kernel `double`: block \(2048, 1, 1\)"),
+        ({"dims": (1,)}, "kernel `double`: attribute dims must have 2 elements, got 1"),
+        ({"smem_bytes": 1 << 20}, "kernel `double`: smem_bytes must be between 0 and 232448"),
         ({"extra": 1}, "Wrong number of attributes"),
         ({"grid": 1}, "Wrong attribute type"),
     ],
@@ -121,7 +121,7 @@ def test_buffers_of_another_size_are_an_error_at_the_call() -> None:
     compiled = jax.jit(lambda x: double(x, unit_bytes=(32, 64))).lower(rows(4, 8)).compile()
     with pytest.raises(
         jax.errors.JaxRuntimeError,
-        match=r"kernel 'double': result 0 must have 256 bytes .* got 128",
+        match=r"kernel `double`: result 0 must have 256 bytes .* got 128",
     ):
         compiled(rows(4, 8))
 

@@ -95,7 +95,7 @@ def words(*shape: int) -> np.ndarray:
     ],
 )
 def test_a_wrong_record_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"kernel 'copy': .*{message}"):
+    with pytest.raises(ValueError, match=f"kernel `copy`: .*{message}"):
         _ext.emulate(record(**changes), [words(4), words(4)], 1)
 
 

@@ -42,7 +42,7 @@ def failure(**changes: Any) -> str:
 
 def test_a_text_that_does_not_assemble_shows_the_jit_log() -> None:
     message = failure(**unseen(DOUBLE.replace("add.u32 %r4", "add.u31 %r4")))
-    assert "kernel 'double': " in message
+    assert "kernel `double`: " in message
     assert "CUDA_ERROR_INVALID_PTX" in message
     assert "JIT log:" in message
     assert "u31" in message
