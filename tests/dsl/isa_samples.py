@@ -137,6 +137,8 @@ def _symbol(name: str) -> str:
     for space in ("const", "global", "local"):
         if f".{space}" in name:
             return f"in_{space}"
+    if ".param" in name:
+        return "p"
     # The only space whose addresses fit in 32 bits.
     return "in_shared"
 

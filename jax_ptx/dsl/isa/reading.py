@@ -25,6 +25,7 @@ def readings(name: str) -> tuple[Reading, ...]:
     return tuple(
         Reading(row, values, least(row, values))
         for row in ROWS_BY_OPCODE.get(opcode, ())
+        if row.modifiers.issuperset(tokens)
         for values in choices(row.groups, tokens)
         if forbidden(row, values) is None
     )

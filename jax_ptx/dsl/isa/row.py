@@ -32,6 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import NamedTuple
 
 Version = tuple[int, int]
@@ -115,6 +116,11 @@ class Row:
     forbid: tuple[tuple[str, ...], ...]
     also: tuple[tuple[int, str], ...]
 
+    @cached_property
+    def modifiers(self) -> frozenset[str]:
+        """Every modifier that the row has at any place."""
+        return frozenset(value for group in self.groups for value in group.values)
+
     def __str__(self) -> str:
         words = [self.opcode]
         for group in self.groups:
@@ -124,6 +130,7 @@ class Row:
         return " ".join(words) + "  " + ", ".join(names)
 
 
+@cache
 def parse_since(text: str) -> Since:
     """Reads "8.0", "sm_90", "sm_90a" or "8.0 sm_90"; a target brings its own least version."""
     version, target, suffix = (0, 0), 75, ""
@@ -170,6 +177,7 @@ def row(
     )
 
 
+@cache
 def _parse_group(word: str) -> Group:
     optional = word.startswith("[")
     word = word.strip("[]")
@@ -179,6 +187,7 @@ def _parse_group(word: str) -> Group:
     return Group(named[1] if named else "", tuple(values.split("|")), optional)
 
 
+@cache
 def _parse_operand(word: str) -> OperandSpec:
     name, what = re.split(r"(?<!:):(?!:)", word, maxsplit=1)
     name, _, only_with = name.partition("@")

@@ -11,6 +11,8 @@ _INT = "u8|u16|u32|u64|s8|s16|s32|s64"
 _WORDS = "u16|u32|u64|s16|s32|s64"
 _TO_INT = "rni|rzi|rmi|rpi"
 _ROUND = "rn|rz|rm|rp"
+_SPACE = "const|global|local|shared|shared::cta|shared::cluster"
+_SPACE_NEEDS = {"shared::cta": "7.8", "shared::cluster": "7.8 sm_90"}
 _DA = "d:D~, a:A~"
 _SATFINITE = {"satfinite": "8.1"}
 _REGISTERS = f"b16|b32|b64|{_WORDS}|f32|f64"
@@ -106,12 +108,14 @@ CONVERSIONS = (
     row("cvt rs [relu] satfinite e4m3x4|e5m2x4 f32", "d:b32, a:f32*4, bits:b32", **_RANDOM),
     row("cvt pack sat D:u16|s16 s32", "d:b32, a:s32+, b:s32+", since="6.5"),
     row("cvt pack sat D:u8|s8 s32 b32", "d:b32, a:s32+, b:s32+, c:b32+", since="6.5"),
-    row("cvta global|local|shared|const T:u64", "d:T, a:T+/sym"),
-    row("cvta to global|local|shared|const T:u64", "d:T, a:T"),
+    row(f"cvta {_SPACE} T:u64", "d:T, a:T+/sym", needs=_SPACE_NEEDS),
+    row(f"cvta to {_SPACE} T:u64", "d:T, a:T", needs=_SPACE_NEEDS),
+    row("cvta param T:u64", "d:T, a:sym", since="7.7"),
+    row("cvta param::entry T:u64", "d:T, a:sym", since="8.3"),
     row(
-        "isspacep const|global|local|shared|shared::cta|shared::cluster|param",
+        f"isspacep {_SPACE}|param",
         "p:pred, a:u64",
-        needs={"shared::cta": "7.8", "shared::cluster": "7.8 sm_90", "param": "7.7"},
+        needs={**_SPACE_NEEDS, "param": "7.7"},
     ),
     row("mapa [shared::cluster] T:u32|u64", "d:T, a:T, b:u32+", since="7.8 sm_90"),
     row("mapa shared::cluster T:u32|u64", "d:T, a:sym, b:u32+", since="7.8 sm_90"),

@@ -68,12 +68,22 @@ def _small_floats(types: str, **least: Any) -> Iterator[Row]:
         )
 
 
+# An accumulator of m8n8k4.
+_HALVES = {"f16": "b32*4", "f32": "f32*8"}
 _F8 = "e4m3|e5m2"
 _I8, _I4 = "[satfinite] s32 u8|s8 u8|s8 s32", "[satfinite] s32 u4|s4 u4|s4 s32"
 _F16, _F32 = "f16 f16 f16 f16", "f32 f16 f16 f32"
 _XOR, _AND = "s32 b1 b1 s32 xor popc", "s32 b1 b1 s32 and popc"
 
 MULTIPLY = (
+    *(
+        row(
+            f"mma sync aligned m8n8k4 row|col row|col {d} f16 f16 {c}",
+            f"d:{_HALVES[d]}, a:b32*2, b:b32*2, c:{_HALVES[c]}",
+            since="6.4",
+        )
+        for d, c in (("f16", "f16"), ("f32", "f16"), ("f32", "f32"))
+    ),
     _mma("m16n8k8", _F16, "b32*2", "b32*1", "b32*2", "6.5"),
     _mma("m16n8k8", _F32, "b32*2", "b32*1", "f32*4", "6.5"),
     _mma("m16n8k16", _F16, "b32*4", "b32*2", "b32*2", "7.0 sm_80"),
