@@ -1,0 +1,507 @@
+#include "emulator/compile.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "emulator/handlers.h"
+
+namespace jax_ptx::emulator {
+namespace {
+
+using ptx::Function;
+using ptx::Instruction;
+using ptx::Mod;
+using ptx::Op;
+using ptx::Operand;
+using ptx::Space;
+using ptx::Type;
+using ptx::Variable;
+
+constexpr size_t kMaxCallDepth = 64;
+constexpr uint64_t kMaxRegisterBytes = uint64_t{256} << 20;  // a warp
+constexpr uint64_t kMaxLocalBytes = 512 * 1024;              // a thread, as on hardware
+constexpr uint32_t kConstantBank = 0x80000000;
+constexpr uint32_t kNegated = 0x80000000;
+
+// Numbers, symbols and special registers have the type that the form asks for, registers their own.
+bool IsWide(const Operand& operand) { return ptx::Bits(operand.type) == 64; }
+
+// Where a function's registers stand.
+struct Frame {
+  uint32_t first_number = 0;  // of Warp::written
+  uint32_t first_predicate = 0;
+  std::vector<uint32_t> offsets;  // bytes in the register file
+  uint32_t return_offset = 0;
+  uint32_t first_step = 0;
+  bool is_done = false;
+};
+
+class Compiler {
+ public:
+  Compiler(const ptx::Module& module, const Function& entry, const std::vector<uint8_t>& parameters)
+      : module_(module), entry_(entry), parameters_(parameters), program_(new Program) {}
+  Result<std::unique_ptr<Program>> Run();
+
+ private:
+  Status FindFunctions();
+  Status LayOutRegisters();
+  Status LayOutVariables();
+  void UseVariable(uint32_t index);
+  Status EmitFunction(uint32_t function_index);
+  Status Emit(uint32_t function_index, const Instruction& instruction);
+  void EmitParameterLoad(const Instruction& instruction, const Operand* operands);
+  Status EmitCall(const Instruction& instruction, const Operand* operands);
+  uint32_t Constant(uint64_t value, bool is_wide);
+  uint32_t SpecialArgument(ptx::Special special, bool is_wide);
+  uint32_t Argument(const Frame& frame, const Operand& operand, bool is_wide);
+  void AddStep(Step step, const Instruction& instruction);
+  uint64_t VariableAddress(uint32_t index) const { return addresses_.at(index); }
+
+  const ptx::Module& module_;
+  const Function& entry_;
+  const std::vector<uint8_t>& parameters_;
+  std::unique_ptr<Program> program_;
+  std::vector<uint32_t> reachable_;
+  std::map<uint32_t, Frame> frames_;
+  std::map<uint32_t, uint64_t> addresses_;
+  std::map<std::pair<uint64_t, bool>, uint32_t> constants_;
+  struct Lists {
+    size_t step, args, reads, writes;
+  };
+  std::vector<Lists> lists_;
+  struct Jump {
+    size_t step;
+    uint32_t function, target;
+  };
+  std::vector<Jump> jumps_;
+  std::map<uint32_t, std::vector<uint32_t>> step_of_;
+  uint32_t scratch_ = 0, sink_ = 0, sink_predicate_ = 0, predicate_base_ = 0;
+  std::vector<uint32_t> reads_, writes_;  // of the instruction being emitted
+  const Frame* frame_ = nullptr;
+};
+
+// Depth-first over calls. Registers belong to functions, not to calls, so recursion is refused.
+Status Compiler::FindFunctions() {
+  auto entry_index = static_cast<uint32_t>(&entry_ - module_.functions.data());
+  std::map<uint32_t, int> state;  // 1: on the path, 2: finished
+  struct Visit {
+    uint32_t function;
+    size_t next = 0;
+  };
+  std::vector<Visit> path{{entry_index}};
+  state[entry_index] = 1;
+  reachable_.push_back(entry_index);
+  while (!path.empty()) {
+    Visit& visit = path.back();
+    const Function& function = module_.functions[visit.function];
+    if (visit.next == function.code.size()) {
+      state[visit.function] = 2;
+      path.pop_back();
+      continue;
+    }
+    const Instruction& instruction = function.code[visit.next++];
+    if (instruction.op != Op::kCall || !module_.functions[instruction.target].is_defined) continue;
+    int& callee = state[instruction.target];
+    if (callee == 1 || path.size() == kMaxCallDepth) {
+      return Unimplemented("PTX line " + std::to_string(instruction.line) + ": `" +
+                           std::string(instruction.text.substr(0, 80)) +
+                           "`: recursive or very deep calls are not supported");
+    }
+    if (callee == 2) continue;
+    callee = 1;
+    reachable_.push_back(instruction.target);
+    path.push_back({instruction.target});
+  }
+  return {};
+}
+
+Status Compiler::LayOutRegisters() {
+  uint64_t bytes = 0;
+  auto take = [&](uint64_t size) {
+    uint64_t offset = bytes;
+    bytes += size;
+    return static_cast<uint32_t>(offset);
+  };
+  scratch_ = take(kLanes * 8);
+  sink_ = take(kLanes * 8);
+  uint32_t number = 0, predicates = 0;
+  for (uint32_t index : reachable_) {
+    const Function& function = module_.functions[index];
+    Frame& frame = frames_[index];
+    frame.first_number = number;
+    frame.return_offset = take(kLanes * 4);
+    for (size_t r = 0; r < function.registers.size(); ++r) {
+      if (ptx::Bits(function.registers[r]) > 64) {
+        return Unimplemented("register " + std::string(function.register_names[r]) +
+                             ": 128-bit registers are not supported");
+      }
+      frame.offsets.push_back(
+          take(ptx::Bits(function.registers[r]) == 64 ? kLanes * 8 : kLanes * 4));
+      program_->names.push_back(function.register_names[r]);
+      ++number;
+      if (bytes > kMaxRegisterBytes) return ResourceExhausted("the kernel has too many registers");
+    }
+  }
+  predicate_base_ = number;
+  program_->first_predicate = number;
+  for (uint32_t index : reachable_) {
+    const Function& function = module_.functions[index];
+    frames_[index].first_predicate = predicates;
+    predicates += function.predicate_count;
+    program_->names.insert(program_->names.end(), function.predicate_names.begin(),
+                           function.predicate_names.end());
+  }
+  sink_predicate_ = predicates;
+  program_->predicate_count = predicates + 3;  // a sink, false, true
+  program_->register_bytes = static_cast<uint32_t>(bytes);
+  return {};
+}
+
+void Compiler::UseVariable(uint32_t index) {
+  std::vector<uint32_t> pending{index};
+  while (!pending.empty()) {
+    uint32_t next = pending.back();
+    pending.pop_back();
+    if (!addresses_.emplace(next, 0).second) continue;
+    for (const auto& relocation : module_.variables[next].relocations) {
+      pending.push_back(relocation.variable);
+    }
+  }
+}
+
+Status Compiler::LayOutVariables() {
+  for (uint32_t index : reachable_) {
+    const Function& function = module_.functions[index];
+    for (const Operand& operand : function.operands) {
+      if (operand.variable != kNone) UseVariable(operand.variable);
+    }
+    for (uint32_t variable : function.results) UseVariable(variable);
+    for (uint32_t variable : function.arguments) UseVariable(variable);
+  }
+  uint64_t shared = 0, local = 0, dynamic_align = 16;
+  auto place = [](uint64_t* end, const Variable& variable) {
+    uint64_t begin = (*end + variable.align - 1) / variable.align * variable.align;
+    *end = begin + variable.bytes;
+    return begin;
+  };
+  for (auto& [index, address] : addresses_) {
+    const Variable& variable = module_.variables[index];
+    switch (variable.space) {
+      case Space::kShared:
+        if (variable.is_dynamic) {
+          dynamic_align = std::max<uint64_t>(dynamic_align, variable.align);
+        } else {
+          address = place(&shared, variable);
+        }
+        break;
+      case Space::kLocal:
+      case Space::kParam:
+        address = place(&local, variable);
+        break;
+      default:
+        if (program_->globals.size() == kMaxVariables) {
+          return ResourceExhausted("the kernel uses more than 4096 global variables");
+        }
+        address = (kFirstVariableSlot + program_->globals.size()) << kSlotBits | kSlotMiddle;
+        program_->globals.push_back(index);
+    }
+    if (shared > kMaxSharedBytes) {
+      return ResourceExhausted("the kernel's static shared memory exceeds the limit of " +
+                               std::to_string(kMaxSharedBytes) + " bytes");
+    }
+    if (local > kMaxLocalBytes) {
+      return ResourceExhausted(
+          "the kernel's local memory exceeds the limit of 524288 bytes a thread");
+    }
+  }
+  shared = (shared + dynamic_align - 1) / dynamic_align * dynamic_align;
+  for (auto& [index, address] : addresses_) {
+    const Variable& variable = module_.variables[index];
+    if (variable.space == Space::kShared && variable.is_dynamic) address = shared;
+  }
+  program_->static_shared_bytes = static_cast<uint32_t>(shared);
+  program_->local_bytes = static_cast<uint32_t>((local + 15) / 16 * 16);
+  return {};
+}
+
+uint32_t Compiler::Constant(uint64_t value, bool is_wide) {
+  auto [entry, is_new] = constants_.emplace(std::make_pair(value, is_wide), 0);
+  if (is_new) {
+    entry->second = static_cast<uint32_t>(program_->constants.size() * 8) | kConstantBank;
+    uint64_t pattern = is_wide ? value : (value & 0xFFFFFFFF) * 0x100000001;
+    program_->constants.insert(program_->constants.end(), is_wide ? kLanes : kLanes / 2, pattern);
+  }
+  return entry->second;
+}
+
+uint32_t Compiler::SpecialArgument(ptx::Special special, bool is_wide) {
+  for (const SpecialSlot& slot : program_->specials) {
+    if (slot.special == special && slot.is_wide == is_wide) return slot.offset;
+  }
+  uint32_t offset = program_->register_bytes;
+  program_->register_bytes += kLanes * 8;
+  program_->specials.push_back({special, offset, is_wide});
+  return offset;
+}
+
+uint32_t Compiler::Argument(const Frame& frame, const Operand& operand, bool is_wide) {
+  switch (operand.kind) {
+    case Operand::Kind::kSink:
+      return operand.type == Type::kPred ? sink_predicate_ : sink_;
+    case Operand::Kind::kRegister:
+      (operand.is_destination ? writes_ : reads_).push_back(frame.first_number + operand.index);
+      return frame.offsets[operand.index];
+    case Operand::Kind::kPredicate: {
+      uint32_t predicate = frame.first_predicate + operand.index;
+      (operand.is_destination ? writes_ : reads_).push_back(predicate_base_ + predicate);
+      return predicate | (operand.is_negated ? kNegated : 0);
+    }
+    case Operand::Kind::kImmediate:
+      if (operand.type == Type::kPred) return sink_predicate_ + (operand.value != 0 ? 2 : 1);
+      return Constant(static_cast<uint64_t>(operand.value), is_wide);
+    case Operand::Kind::kSpecial:
+      return SpecialArgument(static_cast<ptx::Special>(operand.index), is_wide);
+    case Operand::Kind::kVariable:
+      return Constant(VariableAddress(operand.variable) + static_cast<uint64_t>(operand.value),
+                      is_wide);
+    default:
+      return 0;
+  }
+}
+
+void Compiler::AddStep(Step step, const Instruction& i) {
+  step.source = &i;
+  if (i.guard != kNone) {
+    step.guard = frame_->first_predicate + i.guard;
+    step.guard_negated = i.guard_negated;
+  }
+  program_->steps.push_back(step);
+}
+
+// Parameters are the same for all threads and known by now: a load of one is a move of a constant.
+void Compiler::EmitParameterLoad(const Instruction& i, const Operand* operands) {
+  size_t bytes = ptx::Bytes(i.type[0]);
+  for (size_t e = 0; e < i.vector; ++e) {
+    uint64_t value = 0;
+    size_t offset = static_cast<size_t>(operands[i.vector].value) + e * bytes;
+    if (offset + bytes <= parameters_.size()) std::memcpy(&value, &parameters_[offset], bytes);
+    if (ptx::IsSigned(i.type[0]) && bytes < 8 && value >> (8 * bytes - 1))
+      value |= ~uint64_t{0} << (8 * bytes);
+    bool is_wide = IsWide(operands[e]);
+    reads_.clear();
+    writes_.clear();
+    Step step;
+    step.run = is_wide ? Move64 : Move32;
+    uint32_t destination = Argument(*frame_, operands[e], is_wide);
+    lists_.push_back(
+        {program_->steps.size(), program_->numbers.size(), 0, program_->numbers.size() + 2});
+    program_->numbers.insert(program_->numbers.end(), {destination, Constant(value, is_wide)});
+    program_->numbers.insert(program_->numbers.end(), writes_.begin(), writes_.end());
+    step.write_count = static_cast<uint8_t>(writes_.size());
+    AddStep(step, i);
+  }
+}
+
+// The arguments are copied to the callee's variables at the call, the results back at the step
+// behind it.
+Status Compiler::EmitCall(const Instruction& i, const Operand* operands) {
+  const Function& callee = module_.functions[i.target];
+  if (!callee.is_defined) {
+    Step step;
+    step.run = CallUndefined;
+    AddStep(step, i);
+    return {};
+  }
+  size_t results = callee.results.size(), arguments = callee.arguments.size();
+  if (i.operand_count != results + arguments) {
+    return InvalidArgument("PTX line " + std::to_string(i.line) + ": the call does not fit `" +
+                           std::string(callee.name) + "`");
+  }
+  auto copies = [&](const Operand* passed, const std::vector<uint32_t>& own, bool is_result) {
+    std::vector<uint32_t> list{static_cast<uint32_t>(own.size())};
+    for (size_t k = 0; k < own.size(); ++k) {
+      uint64_t outer = VariableAddress(passed[k].variable), inner = VariableAddress(own[k]);
+      uint64_t bytes =
+          std::min(module_.variables[passed[k].variable].bytes, module_.variables[own[k]].bytes);
+      list.push_back(static_cast<uint32_t>(is_result ? outer : inner));
+      list.push_back(static_cast<uint32_t>(is_result ? inner : outer));
+      list.push_back(static_cast<uint32_t>(bytes));
+    }
+    return list;
+  };
+  for (bool is_result : {false, true}) {
+    std::vector<uint32_t> list = is_result ? copies(operands, callee.results, true)
+                                           : copies(operands + results, callee.arguments, false);
+    Step step;
+    step.run = is_result ? CopyResults : Call;
+    step.value = frames_[i.target].return_offset;
+    lists_.push_back({program_->steps.size(), program_->numbers.size(), 0, 0});
+    program_->numbers.insert(program_->numbers.end(), list.begin(), list.end());
+    if (!is_result) jumps_.push_back({program_->steps.size(), i.target, 0});
+    AddStep(step, i);
+  }
+  return {};
+}
+
+Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
+  const Function& function = module_.functions[function_index];
+  const Operand* operands = function.operands.data() + i.first_operand;
+  const Frame& frame = *frame_;
+  if (i.op == Op::kNop) return {};
+  if (i.op == Op::kCall) return EmitCall(i, operands);
+  if (i.op == Op::kLd && operands[i.vector].kind == Operand::Kind::kParameter) {
+    EmitParameterLoad(i, operands);
+    return {};
+  }
+
+  Step step;
+  step.vector = i.vector;
+  step.space = i.space;
+  step.run = SelectHandler(i);
+  if (step.run == nullptr) {
+    return Unimplemented("PTX line " + std::to_string(i.line) + ": `" +
+                         std::string(i.text.substr(0, 80)) +
+                         "`: the emulator does not run this form");
+  }
+  reads_.clear();
+  writes_.clear();
+  std::vector<uint32_t> args;
+  std::vector<Step> after;
+  std::vector<std::vector<uint32_t>> after_args;
+  bool is_relaxed = i.op == Op::kLd || i.op == Op::kSt || i.op == Op::kCvt;
+  size_t scratch_uses = 0;
+  for (size_t k = 0; k < i.operand_count; ++k) {
+    const Operand& operand = operands[k];
+    if (operand.kind == Operand::Kind::kAddress) {
+      step.value = static_cast<uint64_t>(operand.value);
+      if (operand.variable != kNone) step.value += VariableAddress(operand.variable);
+      step.is_address_wide = operand.index == kNone || ptx::Bits(operand.type) == 64;
+      if (operand.index == kNone) {
+        args.push_back(Constant(0, true));
+      } else {
+        reads_.push_back(frame.first_number + operand.index);
+        args.push_back(frame.offsets[operand.index]);
+      }
+      if (IsAsync(i.op)) {  // may have several addresses: offset and width go with each
+        args.push_back(step.is_address_wide);
+        args.push_back(static_cast<uint32_t>(step.value));
+        args.push_back(static_cast<uint32_t>(step.value >> 32));
+      }
+      continue;
+    }
+    bool is_wide = IsWide(operand);
+    if (operand.kind == Operand::Kind::kSpecial &&
+        operand.index >= static_cast<uint32_t>(ptx::Special::kClock)) {
+      Step clock;
+      clock.run = ReadClock;
+      clock.value = operand.index;
+      lists_.push_back({program_->steps.size(), program_->numbers.size(), 0, 0});
+      program_->numbers.push_back(
+          SpecialArgument(static_cast<ptx::Special>(operand.index),
+                          ptx::Bits(static_cast<ptx::Special>(operand.index)) == 64));
+      AddStep(clock, i);
+    }
+    uint32_t argument = Argument(frame, operand, is_wide);
+    Type form_type = i.op == Op::kCvt && !operand.is_destination ? i.type[1] : i.type[0];
+    if (is_relaxed && is_wide && operand.kind == Operand::Kind::kRegister &&
+        ptx::Bits(form_type) < 64) {
+      // A 64-bit register for a narrower value: by way of a scratch register.
+      if (++scratch_uses > 1 && i.op != Op::kCvt) {
+        return Unimplemented("PTX line " + std::to_string(i.line) +
+                             ": a vector of registers wider than the type is not supported");
+      }
+      Step convert;
+      convert.run = !operand.is_destination    ? Narrow
+                    : ptx::IsSigned(form_type) ? WidenSigned
+                                               : Widen;
+      if (operand.is_destination) {
+        after.push_back(convert);
+        after_args.push_back({argument, scratch_});
+        argument = scratch_;
+      } else {
+        // Two halves of the scratch slot, as a conversion may need one at either end.
+        uint32_t half = scratch_ + kLanes * 4;
+        lists_.push_back(
+            {program_->steps.size(), program_->numbers.size(), program_->numbers.size() + 2, 0});
+        convert.read_count = 1;
+        program_->numbers.insert(program_->numbers.end(), {half, argument, reads_.back()});
+        reads_.pop_back();
+        AddStep(convert, i);
+        argument = half;
+      }
+    }
+    args.push_back(argument);
+    // A second destination that was left out: a predicate nobody reads.
+    bool may_pair =
+        i.op == Op::kSetp || i.op == Op::kShfl || i.op == Op::kMatch || i.op == Op::kElect;
+    if (may_pair && k == 0 && i.destination_count == 1) args.push_back(sink_predicate_);
+  }
+  FinishStep(i, operands, &step);
+  size_t base = program_->numbers.size();
+  lists_.push_back(
+      {program_->steps.size(), base, base + args.size(), base + args.size() + reads_.size()});
+  program_->numbers.insert(program_->numbers.end(), args.begin(), args.end());
+  program_->numbers.insert(program_->numbers.end(), reads_.begin(), reads_.end());
+  program_->numbers.insert(program_->numbers.end(), writes_.begin(), writes_.end());
+  step.read_count = static_cast<uint8_t>(reads_.size());
+  step.write_count = static_cast<uint8_t>(writes_.size());
+  if (i.op == Op::kBra) jumps_.push_back({program_->steps.size(), function_index, i.target});
+  if (i.op == Op::kRet) step.value = function_index == reachable_[0] ? kNone : frame.return_offset;
+  AddStep(step, i);
+  for (size_t k = 0; k < after.size(); ++k) {
+    lists_.push_back({program_->steps.size(), program_->numbers.size(), 0, 0});
+    program_->numbers.insert(program_->numbers.end(), after_args[k].begin(), after_args[k].end());
+    AddStep(after[k], i);
+  }
+  return {};
+}
+
+Status Compiler::EmitFunction(uint32_t index) {
+  static const Instruction kEnd = [] {
+    Instruction end;
+    end.op = Op::kRet;
+    end.text = "}";
+    return end;
+  }();
+  const Function& function = module_.functions[index];
+  Frame& frame = frames_[index];
+  frame_ = &frame;
+  frame.first_step = static_cast<uint32_t>(program_->steps.size());
+  std::vector<uint32_t>& step_of = step_of_[index];
+  for (const Instruction& instruction : function.code) {
+    step_of.push_back(static_cast<uint32_t>(program_->steps.size()));
+    JAX_PTX_RETURN_IF_ERROR(Emit(index, instruction));
+  }
+  step_of.push_back(static_cast<uint32_t>(program_->steps.size()));
+  return Emit(index, kEnd);  // the end of a body returns
+}
+
+Result<std::unique_ptr<Program>> Compiler::Run() {
+  program_->module = &module_;
+  program_->entry = &entry_;
+  JAX_PTX_RETURN_IF_ERROR(FindFunctions());
+  JAX_PTX_RETURN_IF_ERROR(LayOutRegisters());
+  JAX_PTX_RETURN_IF_ERROR(LayOutVariables());
+  for (uint32_t index : reachable_) JAX_PTX_RETURN_IF_ERROR(EmitFunction(index));
+  for (const Jump& jump : jumps_) {
+    program_->steps[jump.step].target = step_of_[jump.function][jump.target];
+  }
+  // The number list has stopped growing: its addresses hold now.
+  for (const Lists& list : lists_) {
+    Step& step = program_->steps[list.step];
+    step.args = program_->numbers.data() + list.args;
+    step.reads = program_->numbers.data() + list.reads;
+    step.writes = program_->numbers.data() + list.writes;
+  }
+  return std::move(program_);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Program>> Compile(const ptx::Module& module, const Function& entry,
+                                         const std::vector<uint8_t>& parameters) {
+  return Compiler(module, entry, parameters).Run();
+}
+
+}  // namespace jax_ptx::emulator

@@ -1,0 +1,39 @@
+// A kernel of a module, made ready to run: register file laid out, constants laid down, handlers
+// chosen.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "emulator/warp.h"
+
+namespace jax_ptx::emulator {
+
+// A special register that the kernel reads, and where its 32 lanes stand in the register file.
+struct SpecialSlot {
+  ptx::Special special;
+  uint32_t offset;
+  bool is_wide;
+};
+
+struct Program {
+  const ptx::Module* module = nullptr;
+  const ptx::Function* entry = nullptr;
+  std::vector<Step> steps;
+  std::vector<uint32_t> numbers;    // the steps' args, reads and writes
+  std::vector<uint64_t> constants;  // 32 lanes of each
+  std::vector<SpecialSlot> specials;
+  std::vector<uint32_t> globals;        // module variables in .global and .const, by region
+  std::vector<std::string_view> names;  // of Warp::written's numbers
+  uint32_t register_bytes = 0;
+  uint32_t first_predicate = 0;  // number of predicate 0
+  uint32_t predicate_count = 0;  // the last two are constants: false, true
+  uint32_t local_bytes = 0;      // a thread, .param variables of calls included
+  uint32_t static_shared_bytes = 0;
+};
+
+// `parameters` holds the kernel's parameter space.
+Result<std::unique_ptr<Program>> Compile(const ptx::Module& module, const ptx::Function& entry,
+                                         const std::vector<uint8_t>& parameters);
+
+}  // namespace jax_ptx::emulator

@@ -1,0 +1,109 @@
+// Branches, calls, returns, exits and traps (PTX ISA 9.7.12).
+#include "emulator/barrier.h"
+#include "emulator/compile.h"
+#include "emulator/handlers.h"
+#include "emulator/lanes.h"
+#include "emulator/report.h"
+#include "emulator/schedule.h"
+
+namespace jax_ptx::emulator {
+namespace {
+
+using ptx::Op;
+
+// The lanes of `mask` go to `target`, the other active ones behind the instruction.
+Outcome Jump(Warp& w, uint32_t mask, uint32_t target) {
+  if (mask == w.active) {
+    w.pc = target;
+    return Outcome::kJump;
+  }
+  SavePcs(w);
+  for (uint32_t rest = w.active; rest != 0; rest &= rest - 1) {
+    int lane = __builtin_ctz(rest);
+    w.lane_pc[lane] = mask >> lane & 1 ? target : w.pc + 1;
+  }
+  Regroup(w);
+  return Outcome::kJump;
+}
+
+Outcome Branch(Warp& w, const Step& s, uint32_t mask) { return Jump(w, mask, s.target); }
+
+Outcome Exit(Warp& w, const Step&, uint32_t mask) {
+  SavePcs(w);
+  for (uint32_t rest = w.active & ~mask; rest != 0; rest &= rest - 1)
+    ++w.lane_pc[__builtin_ctz(rest)];
+  w.live &= ~mask;
+  w.active = 0;
+  w.is_uniform = false;
+  LeaveCluster(w, mask);
+  return Outcome::kRetry;
+}
+
+// In a kernel's own body (step.value is kNone) ret ends the thread; in a .func it goes to the
+// lane's return step.
+Outcome Return(Warp& w, const Step& s, uint32_t mask) {
+  if (s.value == kNone) return Exit(w, s, mask);
+  const auto* target = w.In<uint32_t>(static_cast<uint32_t>(s.value));
+  SavePcs(w);
+  for (uint32_t rest = w.active; rest != 0; rest &= rest - 1) {
+    int lane = __builtin_ctz(rest);
+    w.lane_pc[lane] = mask >> lane & 1 ? target[lane] : w.pc + 1;
+  }
+  w.is_uniform = false;
+  return Outcome::kRetry;
+}
+
+Outcome Trap(Warp& w, const Step& s, uint32_t mask) {
+  Report(w, s, __builtin_ctz(mask), "the kernel stopped itself");
+  return Outcome::kFault;
+}
+
+// args: how many copies, then destination, source and size of each, in the thread's local memory.
+void CopyParameters(Warp& w, const Step& s, uint32_t mask) {
+  const uint32_t* copy = s.args + 1;
+  size_t stride = w.cta->cluster->launch->program->local_bytes;
+  for (uint32_t k = 0; k < s.args[0]; ++k, copy += 3) {
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+      uint8_t* local = w.local + static_cast<size_t>(__builtin_ctz(rest)) * stride;
+      std::memcpy(local + copy[0], local + copy[1], copy[2]);
+    }
+  }
+}
+
+}  // namespace
+
+Outcome Call(Warp& w, const Step& s, uint32_t mask) {
+  CopyParameters(w, s, mask);
+  auto* target = w.Out<uint32_t>(static_cast<uint32_t>(s.value));
+  ForLanes(mask, [&](int l) { target[l] = w.pc + 1; });
+  return Jump(w, mask, s.target);
+}
+
+Outcome CopyResults(Warp& w, const Step& s, uint32_t mask) {
+  CopyParameters(w, s, mask);
+  return Outcome::kNext;
+}
+
+Outcome CallUndefined(Warp& w, const Step& s, uint32_t mask) {
+  Report(w, s, __builtin_ctz(mask),
+         "the function has no body here: an assertion of the kernel failed, or it calls a system "
+         "function");
+  return Outcome::kFault;
+}
+
+Handler SelectControl(const ptx::Instruction& i) {
+  switch (i.op) {
+    case Op::kBra:
+      return Branch;
+    case Op::kRet:
+      return Return;
+    case Op::kExit:
+      return Exit;
+    case Op::kTrap:
+      return Trap;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace jax_ptx::emulator

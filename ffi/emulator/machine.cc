@@ -1,0 +1,270 @@
+#include "emulator/machine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cfenv>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "emulator/cluster.h"
+#include "emulator/compile.h"
+#include "emulator/schedule.h"
+
+namespace jax_ptx::emulator {
+namespace {
+
+using ptx::Function;
+using ptx::Mod;
+using ptx::Op;
+using ptx::Space;
+
+constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 38;
+constexpr uint64_t kMaxClusterBytes = uint64_t{1} << 30;
+constexpr int64_t kMaxCtaThreads = 1024;
+constexpr int64_t kMaxClusterCtas = 16;
+constexpr int64_t kMaxTasks = 256;
+
+// XLA's threads flush subnormals to zero; PTX does so only where it says .ftz.
+class IeeeArithmetic {
+ public:
+  IeeeArithmetic() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~IeeeArithmetic() { std::fesetenv(&saved_); }
+  IeeeArithmetic(const IeeeArithmetic&) = delete;
+  IeeeArithmetic& operator=(const IeeeArithmetic&) = delete;
+
+ private:
+  std::fenv_t saved_;
+};
+
+Result<const Function*> FindEntry(const ptx::Module& module, std::string_view name) {
+  if (const Function* entry = module.FindEntry(name)) return entry;
+  std::string known;
+  for (const Function& function : module.functions) {
+    if (function.is_entry)
+      known += (known.empty() ? "`" : ", `") + std::string(function.name) + "`";
+  }
+  return InvalidArgument("the PTX has no kernel `" + std::string(name) + "`; it has " +
+                         (known.empty() ? "none" : known));
+}
+
+Status CheckGeometry(const Function& entry, const Geometry& geometry) {
+  std::string name = "kernel `" + std::string(entry.name) + "`: ";
+  int64_t threads = 1, ctas = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    int64_t block = geometry.block[axis], cluster = geometry.cluster[axis],
+            grid = geometry.grid[axis];
+    int64_t most = axis == 0 ? INT32_MAX : 65535;
+    if (block < 1 || cluster < 1 || grid < 0 || grid > most) {
+      return InvalidArgument(name + "grid, block or cluster has a size that is out of range");
+    }
+    if (block > kMaxCtaThreads || cluster > kMaxClusterCtas || grid % cluster != 0) {
+      return InvalidArgument(
+          name +
+          "a block has at most 1024 threads, a cluster at most 16 CTAs, and the grid "
+          "must be a multiple of the cluster");
+    }
+    threads *= block;
+    ctas *= cluster;
+  }
+  if (threads > kMaxCtaThreads || ctas > kMaxClusterCtas) {
+    return InvalidArgument(name +
+                           "a block has at most 1024 threads and a cluster at most 16 CTAs; got " +
+                           std::to_string(threads) + " and " + std::to_string(ctas));
+  }
+  if (entry.required_threads != 0 && entry.required_threads != threads) {
+    return InvalidArgument(name + ".reqntid asks for " + std::to_string(entry.required_threads) +
+                           " threads, the block has " + std::to_string(threads));
+  }
+  if (entry.max_threads != 0 && threads > entry.max_threads) {
+    return InvalidArgument(name + ".maxntid allows " + std::to_string(entry.max_threads) +
+                           " threads, the block has " + std::to_string(threads));
+  }
+  if (geometry.smem_bytes < 0 || static_cast<uint64_t>(geometry.smem_bytes) > kMaxSharedBytes) {
+    return ResourceExhausted(name + std::to_string(geometry.smem_bytes) +
+                             " bytes of dynamic shared memory; at most " +
+                             std::to_string(kMaxSharedBytes));
+  }
+  return {};
+}
+
+bool Overlap(const Buffer& a, const Buffer& b) {
+  return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+}
+
+// Tensors at their virtual addresses, and the parameter space that names them.
+Status LayOutTensors(const Function& entry, const std::vector<Buffer>& tensors,
+                     const std::vector<uint64_t>& scalars, std::vector<Region>* regions,
+                     std::vector<uint8_t>* parameters) {
+  size_t given = tensors.size() + scalars.size();
+  std::string name = "kernel `" + std::string(entry.name) + "`: ";
+  if (given != entry.parameters.size()) {
+    return InvalidArgument(name + "it has " + std::to_string(entry.parameters.size()) +
+                           " parameters, the launch has " + std::to_string(tensors.size()) +
+                           " tensors and " + std::to_string(scalars.size()) +
+                           " run-time dimensions");
+  }
+  if (tensors.size() >= kFirstVariableSlot - kFirstTensorSlot)
+    return ResourceExhausted(name + "too many tensors");
+  for (size_t i = 0; i < given; ++i) {
+    const ptx::Parameter& parameter = entry.parameters[i];
+    if (parameter.bytes != 8) {
+      return InvalidArgument(name + "parameter " + std::to_string(i) + " (`" +
+                             std::string(parameter.name) + "`) has " +
+                             std::to_string(parameter.bytes) +
+                             " bytes; tensors and run-time dimensions are .u64");
+    }
+    uint64_t value;
+    if (i < tensors.size()) {
+      const Buffer& tensor = tensors[i];
+      if (tensor.bytes > kMaxTensorBytes)
+        return ResourceExhausted(name + "a tensor of more than 2^38 bytes");
+      Region region;
+      // The low bits of the host's address stay, so that a misaligned view is misaligned here too.
+      region.begin = (kFirstTensorSlot + i) << kSlotBits | kSlotMiddle | (tensor.address & 15);
+      region.end = region.begin + tensor.bytes;
+      region.host = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(tensor.address));
+      region.is_writable = tensor.is_result;
+      for (const Buffer& other : tensors) {
+        region.is_writable |= other.is_result && other.is_aliased && Overlap(tensor, other);
+      }
+      region.name = "parameter " + std::to_string(i) + " (`" + std::string(parameter.name) + "`)";
+      value = region.begin;
+      regions->push_back(std::move(region));
+    } else {
+      value = scalars[i - tensors.size()];
+    }
+    size_t end = size_t{parameter.offset} + 8;
+    if (parameters->size() < end) parameters->resize(end);
+    std::memcpy(parameters->data() + parameter.offset, &value, 8);
+  }
+  return {};
+}
+
+// .global and .const variables: memory of this run, with initialisers.
+void MakeVariables(const Program& program, std::vector<std::vector<uint64_t>>* memory,
+                   std::vector<Region>* regions) {
+  auto address = [](size_t slot) { return (kFirstVariableSlot + slot) << kSlotBits | kSlotMiddle; };
+  std::map<uint32_t, size_t> slots;
+  for (size_t slot = 0; slot < program.globals.size(); ++slot) slots[program.globals[slot]] = slot;
+  for (size_t slot = 0; slot < program.globals.size(); ++slot) {
+    const ptx::Variable& variable = program.module->variables[program.globals[slot]];
+    auto& words = memory->emplace_back((variable.bytes + 7) / 8);
+    auto* bytes = reinterpret_cast<uint8_t*>(words.data());
+    if (!variable.contents.empty())
+      std::memcpy(bytes, variable.contents.data(), variable.contents.size());
+    for (const auto& relocation : variable.relocations) {
+      auto target = slots.find(relocation.variable);
+      if (target == slots.end() || relocation.offset + 8 > variable.bytes) continue;
+      uint64_t value;
+      std::memcpy(&value, bytes + relocation.offset, 8);
+      value += address(target->second);
+      std::memcpy(bytes + relocation.offset, &value, 8);
+    }
+    Region region;
+    region.begin = address(slot);
+    region.end = region.begin + variable.bytes;
+    region.host = bytes;
+    region.is_writable = variable.space == Space::kGlobal;
+    region.name = "variable `" + std::string(variable.name) + "`";
+    regions->push_back(std::move(region));
+  }
+}
+
+// Atomics on global memory whose order shows (what they return, how floats add up): then CTAs go
+// one by one, in order, so that the result does not depend on the number of threads.
+bool NeedsOrder(const Program& program) {
+  return std::any_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
+    const ptx::Instruction& i = *step.source;
+    return i.space != Space::kShared &&
+           (i.op == Op::kAtom || (i.op == Op::kRed && ptx::IsFloat(i.type[0])));
+  });
+}
+
+}  // namespace
+
+Status Check(const ptx::Module& module, std::string_view entry_name) {
+  Result<const Function*> entry = FindEntry(module, entry_name);
+  if (!entry.ok()) return entry.status();
+  return Compile(module, **entry, {}).status();
+}
+
+Status Run(const ptx::Module& module, std::string_view entry_name, const Geometry& geometry,
+           const std::vector<Buffer>& tensors, const std::vector<uint64_t>& scalars,
+           const Options& options, const ParallelFor& parallel_for) {
+  Result<const Function*> entry = FindEntry(module, entry_name);
+  if (!entry.ok()) return entry.status();
+  JAX_PTX_RETURN_IF_ERROR(CheckGeometry(**entry, geometry));
+  Launch launch;
+  launch.geometry = geometry;
+  std::vector<uint8_t> parameters;
+  JAX_PTX_RETURN_IF_ERROR(LayOutTensors(**entry, tensors, scalars, &launch.tensors, &parameters));
+  Result<std::unique_ptr<Program>> program = Compile(module, **entry, parameters);
+  if (!program.ok()) return program.status();
+  launch.program = program->get();
+  launch.threads = static_cast<uint32_t>(geometry.block[0] * geometry.block[1] * geometry.block[2]);
+  uint64_t shared =
+      launch.program->static_shared_bytes + static_cast<uint64_t>(geometry.smem_bytes);
+  if (shared > kMaxSharedBytes) {
+    return ResourceExhausted("kernel `" + std::string(entry_name) + "`: " + std::to_string(shared) +
+                             " bytes of shared memory, static and dynamic; at most " +
+                             std::to_string(kMaxSharedBytes));
+  }
+  launch.shared_bytes = static_cast<uint32_t>(shared);
+  uint64_t bytes = ClusterMemory::BytesFor(launch);
+  if (bytes > kMaxClusterBytes) {
+    return ResourceExhausted("kernel `" + std::string(entry_name) +
+                             "`: the registers and local memory of a cluster take " +
+                             std::to_string(bytes) + " bytes; at most " +
+                             std::to_string(kMaxClusterBytes));
+  }
+  std::vector<std::vector<uint64_t>> variables;
+  MakeVariables(*launch.program, &variables, &launch.variables);
+  for (const Buffer& tensor : tensors) {
+    if (!tensor.is_result || tensor.is_aliased || tensor.bytes == 0) continue;
+    std::memset(reinterpret_cast<void*>(static_cast<uintptr_t>(tensor.address)), 0xFF,
+                tensor.bytes);
+  }
+
+  int64_t clusters = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    launch.clusters[axis] = geometry.grid[axis] / geometry.cluster[axis];
+    clusters *= launch.clusters[axis];
+  }
+  if (clusters == 0) return {};
+
+  // Tasks take clusters in ascending order, so every cluster before the first failing one has run
+  // to its end.
+  std::atomic<int64_t> next{0}, failed{clusters};
+  std::mutex mutex;
+  Fault fault;
+  auto task = [&](int64_t) {
+    IeeeArithmetic arithmetic;
+    std::unique_ptr<ClusterMemory> memory;
+    for (;;) {
+      int64_t index = next.fetch_add(1);
+      if (index >= clusters || index > failed.load()) return;
+      if (memory == nullptr) memory = std::make_unique<ClusterMemory>(launch);
+      Cluster& cluster = memory->Start(index, options.step_limit);
+      RunCluster(cluster, options.step_limit);
+      if (!cluster.fault.set()) continue;
+      std::lock_guard<std::mutex> lock(mutex);
+      if (index < failed.load()) {
+        failed.store(index);
+        fault = cluster.fault;
+      }
+    }
+  };
+  int64_t tasks = NeedsOrder(*launch.program) ? 1 : std::min(clusters, kMaxTasks);
+  if (tasks == 1) {
+    task(0);
+  } else {
+    parallel_for(tasks, task);
+  }
+  return fault.set() ? Status(fault.code, fault.message) : Status();
+}
+
+}  // namespace jax_ptx::emulator

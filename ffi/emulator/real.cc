@@ -1,0 +1,287 @@
+// float32 and float64 arithmetic (PTX ISA 9.7.3). Every operation rounds once; approximations are
+// computed in float64 and rounded once, which is within the ISA's bounds.
+#include <cfenv>
+
+#include "emulator/handlers.h"
+#include "emulator/number.h"
+
+namespace jax_ptx::emulator {
+namespace {
+
+using ptx::Instruction;
+using ptx::Mod;
+using ptx::Op;
+using ptx::Type;
+
+#define UNARY(name, expression) \
+  struct name {                 \
+    template <class T>          \
+    static T Of(T a) {          \
+      return expression;        \
+    }                           \
+  };
+#define BINARY(name, expression) \
+  struct name {                  \
+    template <class T>           \
+    static T Of(T a, T b) {      \
+      return expression;         \
+    }                            \
+  };
+#define APPROXIMATION(name, expression)  \
+  struct name {                          \
+    template <class T>                   \
+    static T Of(T x) {                   \
+      double a = x;                      \
+      return static_cast<T>(expression); \
+    }                                    \
+  };
+
+BINARY(Add, a + b)
+BINARY(Sub, a - b)
+BINARY(Mul, a* b)
+BINARY(Div, a / b)
+UNARY(Rcp, T{1} / a)
+UNARY(Sqrt, std::sqrt(a))
+APPROXIMATION(Rsqrt, 1.0 / std::sqrt(a))
+APPROXIMATION(Sin, std::sin(a))
+APPROXIMATION(Cos, std::cos(a))
+APPROXIMATION(Lg2, std::log2(a))
+APPROXIMATION(Ex2, std::exp2(a))
+APPROXIMATION(Tanh, std::tanh(a))
+struct DivApprox {
+  template <class T>
+  static T Of(T a, T b) {
+    return static_cast<T>(static_cast<double>(a) / static_cast<double>(b));
+  }
+};
+
+template <class T>
+bool IsNegative(T x) {
+  return BitCast<Bits<sizeof(T)>>(x) >> (8 * sizeof(T) - 1);
+}
+template <class T>
+T AllOnesNan() {
+  return BitCast<T>(static_cast<Bits<sizeof(T)>>(~Bits<sizeof(T)>{0} >> 1));
+}
+// A NaN loses against a number, and −0 is smaller than +0.
+struct Min {
+  template <class T>
+  static T Of(T a, T b) {
+    if (a != a) return b;
+    if (b != b) return a;
+    return a < b || (a == b && IsNegative(a)) ? a : b;
+  }
+};
+struct Max {
+  template <class T>
+  static T Of(T a, T b) {
+    if (a != a) return b;
+    if (b != b) return a;
+    return a > b || (a == b && !IsNegative(a)) ? a : b;
+  }
+};
+template <class F>
+struct WithNan {  // .NaN: a NaN wins
+  template <class T>
+  static T Of(T a, T b) {
+    return a != a || b != b ? AllOnesNan<T>() : F::Of(a, b);
+  }
+};
+template <class F>
+struct XorSign {  // .xorsign.abs
+  template <class T>
+  static T Of(T a, T b) {
+    T magnitude = F::Of(std::fabs(a), std::fabs(b));
+    return IsNegative(a) != IsNegative(b) ? -magnitude : magnitude;
+  }
+};
+
+// What surrounds an operation: flushed operands and result, clamping, the canonical NaN.
+template <class T, class F, bool ftz, bool sat>
+struct Around {
+  static T In(T x) { return ftz ? Flush(x) : x; }
+  static T Out(T x) {
+    if (ftz) x = Flush(x);
+    return sat ? Saturate01(x) : Canonical(x);
+  }
+  static T Apply(T a) { return Out(F::Of(In(a))); }
+  static T Apply(T a, T b) { return Out(F::Of(In(a), In(b))); }
+};
+
+template <class F>
+Handler Select1(const Instruction& i) {
+  if (i.type[0] == Type::kF64) return Unary<double, double, Around<double, F, false, false>>;
+  if (i.Has(Mod::kFtz)) return Unary<float, float, Around<float, F, true, false>>;
+  return Unary<float, float, Around<float, F, false, false>>;
+}
+template <class F>
+Handler Select2(const Instruction& i) {
+  using D = double;
+  using S = float;
+  if (i.type[0] == Type::kF64) return Binary<D, D, D, Around<D, F, false, false>>;
+  if (i.Has(Mod::kFtz)) {
+    return i.Has(Mod::kSat) ? Binary<S, S, S, Around<S, F, true, true>>
+                            : Binary<S, S, S, Around<S, F, true, false>>;
+  }
+  return i.Has(Mod::kSat) ? Binary<S, S, S, Around<S, F, false, true>>
+                          : Binary<S, S, S, Around<S, F, false, false>>;
+}
+template <class F>
+Handler SelectExtreme(const Instruction& i) {
+  if (i.Has(Mod::kXorsign)) {
+    return i.Has(Mod::kNanMode) ? Select2<WithNan<XorSign<F>>>(i) : Select2<XorSign<F>>(i);
+  }
+  return i.Has(Mod::kNanMode) ? Select2<WithNan<F>>(i) : Select2<F>(i);
+}
+
+template <class T, bool ftz, bool sat>
+inline __attribute__((always_inline)) void FmaLanes(Warp& w, const Step& s, uint32_t mask) {
+  using A = Around<T, Add, ftz, sat>;
+  auto* d = w.Out<Slot<T>>(s.args[0]);
+  const auto* a = w.In<Slot<T>>(s.args[1]);
+  const auto* b = w.In<Slot<T>>(s.args[2]);
+  const auto* c = w.In<Slot<T>>(s.args[3]);
+  ForLanes(mask, [=](int l) {
+    T x = A::In(Get<T>(a, l)), y = A::In(Get<T>(b, l)), z = A::In(Get<T>(c, l));
+    if constexpr (sizeof(T) == 8) {
+      Put<T>(d, l, A::Out(__builtin_fma(x, y, z)));
+    } else {
+      Put<T>(d, l, A::Out(__builtin_fmaf(x, y, z)));
+    }
+  });
+}
+template <class T, bool ftz, bool sat>
+Outcome Fma(Warp& w, const Step& s, uint32_t mask) {
+  FmaLanes<T, ftz, sat>(w, s, mask);  // the C library's, exact with or without hardware
+  return Outcome::kNext;
+}
+#if defined(__x86_64__) && defined(__GNUC__)
+template <class T, bool ftz, bool sat>
+__attribute__((target("avx2,fma"))) Outcome HardwareFma(Warp& w, const Step& s, uint32_t mask) {
+  FmaLanes<T, ftz, sat>(w, s, mask);
+  return Outcome::kNext;
+}
+template <class T, bool ftz, bool sat>
+Handler ChooseFma() {
+  static const bool has_fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
+  return has_fma ? HardwareFma<T, ftz, sat> : Fma<T, ftz, sat>;
+}
+#else
+template <class T, bool ftz, bool sat>
+Handler ChooseFma() {
+  return Fma<T, ftz, sat>;
+}
+#endif
+
+Handler SelectFma(const Instruction& i) {
+  if (i.type[0] == Type::kF64) return ChooseFma<double, false, false>();
+  if (i.Has(Mod::kFtz)) {
+    return i.Has(Mod::kSat) ? ChooseFma<float, true, true>() : ChooseFma<float, true, false>();
+  }
+  return i.Has(Mod::kSat) ? ChooseFma<float, false, true>() : ChooseFma<float, false, false>();
+}
+
+// Bit operations: they keep a NaN's payload.
+template <class T, bool ftz>
+struct AbsBits {
+  static T Apply(T a) { return std::fabs(ftz ? Flush(a) : a); }
+};
+template <class T, bool ftz>
+struct NegBits {
+  static T Apply(T a) { return -(ftz ? Flush(a) : a); }
+};
+template <class T>
+struct Copysign {  // copysign d, a, b: the sign of a on b
+  static T Apply(T a, T b) { return std::copysign(b, a); }
+};
+// rcp.approx.ftz.f64 and its like return a value whose low 32 bits are zero.
+template <class F>
+struct Gross {
+  static double Apply(double a) {
+    double flushed = std::fabs(a) < std::numeric_limits<double>::min() ? std::copysign(0.0, a) : a;
+    return BitCast<double>(BitCast<uint64_t>(F::Of(flushed)) & 0xFFFFFFFF00000000);
+  }
+};
+
+Handler SelectUnary(const Instruction& i, bool is_wide) {
+  bool ftz = i.Has(Mod::kFtz);
+  switch (i.op) {
+    case Op::kAbs:
+      if (is_wide) return Unary<double, double, AbsBits<double, false>>;
+      return ftz ? Unary<float, float, AbsBits<float, true>>
+                 : Unary<float, float, AbsBits<float, false>>;
+    case Op::kNeg:
+      if (is_wide) return Unary<double, double, NegBits<double, false>>;
+      return ftz ? Unary<float, float, NegBits<float, true>>
+                 : Unary<float, float, NegBits<float, false>>;
+    case Op::kRcp:
+      return is_wide && i.Has(Mod::kApprox) ? Unary<double, double, Gross<Rcp>> : Select1<Rcp>(i);
+    case Op::kSqrt:
+      return Select1<Sqrt>(i);
+    case Op::kRsqrt:
+      return is_wide && ftz ? Unary<double, double, Gross<Rsqrt>> : Select1<Rsqrt>(i);
+    case Op::kSin:
+      return Select1<Sin>(i);
+    case Op::kCos:
+      return Select1<Cos>(i);
+    case Op::kLg2:
+      return Select1<Lg2>(i);
+    case Op::kEx2:
+      return Select1<Ex2>(i);
+    case Op::kTanh:
+      return Select1<Tanh>(i);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+int HostRounding(const Instruction& i) {
+  switch (i.Pick(Mod::kRn, Mod::kRz, Mod::kRm, Mod::kRp)) {
+    case Mod::kRz:
+      return FE_TOWARDZERO;
+    case Mod::kRm:
+      return FE_DOWNWARD;
+    case Mod::kRp:
+      return FE_UPWARD;
+    default:
+      return -1;
+  }
+}
+
+// fesetround is an opaque call: the lanes are read behind it and written before the next one.
+Outcome RunRounded(Warp& w, const Step& s, uint32_t mask) {
+  std::fesetround(static_cast<int>(s.value));
+  Outcome outcome = s.inner(w, s, mask);
+  std::fesetround(FE_TONEAREST);
+  return outcome;
+}
+
+Handler SelectReal(const Instruction& i) {
+  bool is_wide = i.type[0] == Type::kF64;
+  if (!is_wide && i.type[0] != Type::kF32) return nullptr;
+  switch (i.op) {
+    case Op::kAdd:
+      return Select2<Add>(i);
+    case Op::kSub:
+      return Select2<Sub>(i);
+    case Op::kMul:
+      return Select2<Mul>(i);
+    case Op::kDiv:
+      return i.Has(Mod::kApprox) || i.Has(Mod::kFull) ? Select2<DivApprox>(i) : Select2<Div>(i);
+    case Op::kMin:
+      return SelectExtreme<Min>(i);
+    case Op::kMax:
+      return SelectExtreme<Max>(i);
+    case Op::kFma:
+      return SelectFma(i);
+    case Op::kCopysign:
+      return is_wide ? Binary<double, double, double, Copysign<double>>
+                     : Binary<float, float, float, Copysign<float>>;
+    default:
+      return SelectUnary(i, is_wide);
+  }
+}
+
+}  // namespace jax_ptx::emulator

@@ -1,0 +1,211 @@
+#include "emulator/schedule.h"
+
+#include <algorithm>
+
+#include "emulator/barrier.h"
+#include "emulator/compile.h"
+#include "emulator/report.h"
+
+namespace jax_ptx::emulator {
+namespace {
+
+constexpr uint32_t kSlice = 1 << 13;  // steps
+
+void Choose(Warp& w, uint32_t runnable, uint32_t pc) {
+  uint32_t group = 0, next = kNone;
+  for (uint32_t rest = runnable; rest != 0; rest &= rest - 1) {
+    int lane = __builtin_ctz(rest);
+    if (w.lane_pc[lane] == pc) {
+      group |= 1u << lane;
+    } else if (w.lane_pc[lane] > pc) {
+      next = std::min(next, w.lane_pc[lane]);
+    }
+  }
+  w.pc = pc;
+  w.active = group;
+  w.stop = next;
+  w.is_uniform = group == w.live;
+}
+
+// The first lane of `mask` whose register `number` nobody wrote; the mask is not empty of such
+// lanes.
+void FaultUnwritten(Warp& w, const Step& step, uint32_t mask, uint32_t number) {
+  ReportUnwritten(w, step, __builtin_ctz(mask & ~w.written[number]), number);
+}
+
+}  // namespace
+
+void SavePcs(Warp& w) {
+  if (w.is_uniform) {
+    w.lane_pc.fill(w.pc);
+    return;
+  }
+  for (uint32_t rest = w.active; rest != 0; rest &= rest - 1) w.lane_pc[__builtin_ctz(rest)] = w.pc;
+}
+
+bool Regroup(Warp& w) {
+  uint32_t runnable = w.live & ~w.blocked;
+  w.active = 0;
+  w.is_uniform = false;
+  if (runnable == 0) return false;
+  uint32_t least = kNone;
+  for (uint32_t rest = runnable; rest != 0; rest &= rest - 1) {
+    least = std::min(least, w.lane_pc[__builtin_ctz(rest)]);
+  }
+  Choose(w, runnable, least);
+  return true;
+}
+
+void Rotate(Warp& w) {
+  if (w.is_uniform || w.active == 0) return;
+  SavePcs(w);
+  uint32_t runnable = w.live & ~w.blocked, largest = 0;
+  for (uint32_t rest = runnable; rest != 0; rest &= rest - 1) {
+    largest = std::max(largest, w.lane_pc[__builtin_ctz(rest)]);
+  }
+  if (w.pc == largest) {
+    Regroup(w);
+  } else {
+    Choose(w, runnable, largest);
+  }
+}
+
+void Block(Warp& w, uint32_t mask) {
+  SavePcs(w);
+  w.is_uniform = false;
+  w.blocked |= mask;
+  for (uint32_t rest = w.active & ~mask; rest != 0; rest &= rest - 1)
+    ++w.lane_pc[__builtin_ctz(rest)];
+  w.active = 0;
+}
+
+void Release(Warp& w, uint32_t mask) {
+  // A warp whose other lanes are in the middle of their slice: the choice is made anew.
+  bool is_running = w.active != 0;
+  if (is_running) SavePcs(w);
+  w.blocked &= ~mask;
+  for (; mask != 0; mask &= mask - 1) ++w.lane_pc[__builtin_ctz(mask)];
+  if (is_running) Regroup(w);
+}
+
+Outcome GatherAll(Warp& w, uint32_t members, uint32_t mask) {
+  uint32_t waiting = 0;
+  for (uint32_t rest = w.sync_wait; rest != 0; rest &= rest - 1) {
+    int lane = __builtin_ctz(rest);
+    if (w.lane_pc[lane] == w.pc) waiting |= 1u << lane;
+  }
+  if ((members & w.live & ~(mask | waiting)) == 0) {
+    if (waiting == 0) return Outcome::kNext;
+    // All are here: the instruction starts again with all of them.
+    w.sync_wait &= ~waiting;
+    w.blocked &= ~waiting;
+    w.active |= waiting;
+    return Outcome::kJump;
+  }
+  Block(w, mask);
+  w.sync_wait |= mask;
+  w.exits_seen = w.live;
+  return Outcome::kRetry;
+}
+
+Outcome Gather(Warp& w, const Step& step, uint32_t mask, uint32_t arg) {
+  const auto* masks = w.In<uint32_t>(step.args[arg]);
+  int first = __builtin_ctz(mask);
+  uint32_t members = masks[first];
+  if ((members >> first & 1) == 0) {
+    Report(w, step, first, "the thread is not in its own member mask " + Hex(members));
+    return Outcome::kFault;
+  }
+  if ((mask & ~members) != 0) {
+    // Several groups with masks of their own: the first goes now, the others stay at the
+    // instruction.
+    SavePcs(w);
+    w.is_uniform = false;
+    w.active = mask & members;
+    w.stop = w.pc + 1;
+    return Outcome::kJump;
+  }
+  if (w.is_uniform && mask == w.active) return Outcome::kNext;
+  return GatherAll(w, members, mask);
+}
+
+bool RetrySync(Warp& w) {
+  if (w.sync_wait == 0 || w.exits_seen == w.live) return false;
+  w.exits_seen = w.live;
+  uint32_t mask = w.sync_wait & w.live;
+  w.blocked &= ~mask;
+  w.sync_wait = 0;
+  return mask != 0;
+}
+
+void RunWarp(Warp& w) {
+  Cluster& cluster = *w.cta->cluster;
+  const Step* steps = cluster.launch->program->steps.data();
+  const uint32_t* written = w.written;
+  const uint32_t first_predicate = cluster.launch->program->first_predicate;
+  w.slice = kSlice;
+  if (w.active == 0 && !Regroup(w)) return;
+  for (;;) {
+    if (w.pc >= w.stop) {
+      SavePcs(w);
+      Regroup(w);
+    }
+    const Step& step = steps[w.pc];
+    uint32_t mask = w.active;
+    if (w.slice-- == 0) {
+      w.slice = 0;
+      return;
+    }
+    if (step.guard != kNone) {
+      uint32_t number = first_predicate + step.guard;
+      if ((mask & ~written[number]) != 0) return FaultUnwritten(w, step, mask, number);
+      uint32_t predicate = w.predicates[step.guard];
+      mask &= step.guard_negated ? ~predicate : predicate;
+      if (mask == 0) {
+        ++w.pc;
+        continue;
+      }
+    }
+    for (int k = 0; k < step.read_count; ++k) {
+      if ((mask & ~written[step.reads[k]]) != 0)
+        return FaultUnwritten(w, step, mask, step.reads[k]);
+    }
+    switch (step.run(w, step, mask)) {
+      case Outcome::kNext:
+        for (int k = 0; k < step.write_count; ++k) w.written[step.writes[k]] |= mask;
+        ++w.pc;
+        break;
+      case Outcome::kJump:
+        break;
+      case Outcome::kRetry:
+        if (!Regroup(w)) return;
+        break;
+      case Outcome::kFault:
+        return;
+    }
+  }
+}
+
+void RunCluster(Cluster& cluster, uint64_t step_limit) {
+  for (;;) {
+    bool moved = false, alive = false;
+    for (Cta& cta : cluster.ctas) {
+      for (Warp& w : cta.warps) {
+        if (w.live == 0) continue;
+        alive = true;
+        if ((w.live & ~w.blocked) == 0 && !RetrySync(w)) continue;
+        moved = true;
+        RunWarp(w);
+        if (cluster.fault.set()) return;
+        uint64_t used = kSlice - w.slice;
+        if (used >= cluster.steps_left) return ReportStepLimit(w, step_limit);
+        cluster.steps_left -= used;
+        if (w.slice == 0) Rotate(w);
+      }
+    }
+    if (!alive) return;
+    if (!moved) return ReportDeadlock(cluster);
+  }
+}
+
+}  // namespace jax_ptx::emulator

@@ -1,0 +1,39 @@
+// Which lanes of a warp run next: per-lane program counters, always the smallest first, so that
+// lanes which parted meet again as early as they can.
+#pragma once
+
+#include "emulator/warp.h"
+
+namespace jax_ptx::emulator {
+
+// Writes the active lanes' program counters down.
+void SavePcs(Warp& warp);
+
+// Chooses the lanes at the smallest pc among those that can run. False: none can.
+bool Regroup(Warp& warp);
+
+// Gives the lanes at the largest pc a turn: a loop at a smaller pc may wait for them.
+void Rotate(Warp& warp);
+
+// Blocks `mask`, a part of the active lanes, at the instruction; the other active lanes go on
+// behind it.
+void Block(Warp& warp, uint32_t mask);
+
+// Frees lanes that were blocked; they go on behind the instruction they waited at.
+void Release(Warp& warp, uint32_t mask);
+
+// For .sync instructions, whose member mask is args[arg]: kNext when all members that still live
+// have come here and may run it together; what the handler has to return otherwise.
+Outcome Gather(Warp& warp, const Step& step, uint32_t mask, uint32_t arg);
+Outcome GatherAll(Warp& warp, uint32_t members, uint32_t mask);
+
+// When nothing of the warp can run: lets waiting lanes look again if lanes have exited since.
+bool RetrySync(Warp& warp);
+
+// Runs the warp until it blocks, ends, fails or has used up its slice.
+void RunWarp(Warp& warp);
+
+// Runs all warps of a cluster to their end, or records a fault.
+void RunCluster(Cluster& cluster, uint64_t step_limit);
+
+}  // namespace jax_ptx::emulator

@@ -1,0 +1,164 @@
+// A decoded PTX module: what the parser makes of the text, and all that the emulator reads.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ptx/types.h"
+#include "status.h"
+
+namespace jax_ptx::ptx {
+
+constexpr uint32_t kNone = 0xFFFFFFFF;
+
+#define JAX_PTX_OPCODES(X)                                                                         \
+  X(kAbs)                                                                                          \
+  X(kActivemask) X(kAdd) X(kAddc) X(kAlloca) X(kAnd) X(kAtom) X(kBar) X(kBarWarp)                  \
+      X(kBarrierCluster) X(kBfe) X(kBfi) X(kBfind) X(kBra) X(kBrev) X(kCall) X(kClz) X(kCnot)      \
+          X(kCopysign) X(kCos) X(kCpAsync) X(kCpAsyncBulk) X(kCpAsyncBulkGroup) X(kCpAsyncGroup)   \
+              X(kCpAsyncMbarrier) X(kCvt) X(kCvta) X(kDiv) X(kDp4a) X(kElect) X(kEx2) X(kExit)     \
+                  X(kFma) X(kGetctarank) X(kIsspacep) X(kLd) X(kLdmatrix) X(kLg2) X(kLop3) X(kMad) \
+                      X(kMad24) X(kMapa) X(kMatch) X(kMax) X(kMbarrier) X(kMbarrierArrive)         \
+                          X(kMbarrierWait) X(kMin) X(kMma) X(kMov) X(kMul) X(kMul24) X(kNeg)       \
+                              X(kNop) X(kNot) X(kOr) X(kPopc) X(kPrmt) X(kRcp) X(kRed) X(kRedux)   \
+                                  X(kRem) X(kRet) X(kRsqrt) X(kSad) X(kSelp) X(kSet) X(kSetp)      \
+                                      X(kShf) X(kShfl) X(kShl) X(kShr) X(kSin) X(kSlct) X(kSqrt)   \
+                                          X(kSt) X(kStmatrix) X(kSub) X(kSubc) X(kTanh) X(kTestp)  \
+                                              X(kTrap) X(kVote) X(kXor)
+
+enum class Op : uint8_t {
+#define X(id) id,
+  JAX_PTX_OPCODES(X)
+#undef X
+};
+
+enum class Space : uint8_t { kNone, kGlobal, kShared, kLocal, kConst, kParam };
+
+// A module, function or block variable outside registers.
+struct Variable {
+  std::string_view name;
+  Space space = Space::kNone;
+  uint64_t bytes = 0;
+  uint32_t align = 1;
+  bool is_dynamic = false;        // .extern .shared: begins where the static ones end
+  std::vector<uint8_t> contents;  // initialiser; zeros follow when it is shorter than `bytes`
+  // 64-bit words of `contents` that hold another variable's address: where, which, and its addend.
+  struct Relocation {
+    uint64_t offset;
+    uint32_t variable;
+  };
+  std::vector<Relocation> relocations;
+};
+
+// A kernel's parameter, at its offset in the parameter space.
+struct Parameter {
+  std::string_view name;
+  Type type = Type::kNone;
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+  uint32_t align = 1;
+};
+
+struct Operand {
+  enum class Kind : uint8_t {
+    kSink,       // `_`
+    kRegister,   // index
+    kPredicate,  // index, negated
+    kImmediate,  // value: bits, in the operand's type
+    kSpecial,    // index: Special
+    kVariable,   // variable + value: its address
+    kAddress,    // [index or variable, + value]
+    kParameter,  // [value] in the kernel's parameter space
+  };
+  Kind kind = Kind::kSink;
+  bool is_destination = false;
+  bool is_negated = false;
+  Type type = Type::kNone;  // the register's declared type, or the type that the form asks for
+  uint32_t index = kNone;
+  uint32_t variable = kNone;
+  int64_t value = 0;
+};
+
+struct Instruction {
+  Op op = Op::kExit;
+  uint8_t vector = 1;  // .v2, .v4, .v8
+  uint8_t operand_count = 0;
+  uint8_t destination_count = 0;
+  bool guard_negated = false;
+  Type type[4] = {};  // in the order they are written
+  Space space = Space::kNone;
+  uint32_t guard = kNone;      // predicate register
+  uint32_t first_operand = 0;  // in Function::operands
+  uint32_t target = kNone;     // branch: instruction; call: function
+  uint32_t line = 0;
+  std::bitset<static_cast<size_t>(Mod::kCount)> modifiers;
+  std::string_view text;  // as written, without guard and semicolon
+
+  bool Has(Mod m) const { return modifiers[static_cast<size_t>(m)]; }
+  // The first of `mods` that the instruction has, else `otherwise`.
+  template <class... Mods>
+  Mod Pick(Mod otherwise, Mods... mods) const {
+    Mod found = otherwise;
+    (void)((Has(mods) && (found = mods, true)) || ...);
+    return found;
+  }
+};
+
+struct Function {
+  std::string_view name;
+  bool is_entry = false;
+  bool is_defined = false;
+  std::vector<Parameter> parameters;         // of an entry
+  std::vector<uint32_t> results, arguments;  // of a .func: variables
+  std::vector<Type> registers;               // declared types; predicates are counted apart
+  std::vector<std::string_view> register_names, predicate_names;
+  uint32_t predicate_count = 0;
+  std::vector<Instruction> code;
+  std::vector<Operand> operands;
+  uint32_t required_threads = 0;  // .reqntid, else 0
+  uint32_t max_threads = 0;       // .maxntid, else 0
+};
+
+struct Module {
+  std::string text;
+  int version = 0;  // 8.7 is 87
+  std::string_view target;
+  std::vector<Variable> variables;
+  std::vector<Function> functions;
+
+  const Function* FindEntry(std::string_view name) const;
+};
+
+// Parses a whole PTX module. An error names line and column: InvalidArgument for text that is not
+// PTX, Unimplemented for PTX that this library does not decode.
+Result<std::shared_ptr<const Module>> Parse(std::string_view text);
+
+// One row of the table of instruction forms (forms.cc). Modifiers are matched in order, each slot a
+// list of alternatives, `?` marks an optional one, `$name` a set of types. Operands, in order:
+//   T U V      the first, second, third type of the form; V-vectors follow `.v2` and the like with
+//   `*` b16 …      a fixed type;  W  an integer twice as wide as T;  N  half as wide as the first
+//   type p  a predicate source (may be negated);  m  an address;  l  a label;  n  a constant
+//   integer {4 T}      a vector of four;  R  at least as wide as T, when a register;  S  at least
+//   as wide as U
+// `>` marks a destination, `?` an operand that may be left out, `|p` a second destination
+// predicate.
+struct Form {
+  std::string_view opcode;
+  Op op;
+  std::string_view modifiers;
+  std::string_view operands;
+};
+
+// The rows of one opcode, as a range [first, last) of a static table.
+struct FormRange {
+  const Form* first;
+  const Form* last;
+};
+FormRange FindForms(std::string_view opcode);
+std::string_view TypeSet(std::string_view name);  // "$int" -> "u16|u32|…"
+
+}  // namespace jax_ptx::ptx
