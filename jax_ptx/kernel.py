@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, overload
 
 from jax_ptx import toolkit
 from jax_ptx.dsl.batch import Batch as BatchTrace
@@ -15,7 +15,7 @@ from jax_ptx.dsl.module import Module
 from jax_ptx.dsl.operands import plain
 from jax_ptx.dsl.target import Target, Version, least_version, parse_target, version_text
 from jax_ptx.dsl.tile import Tensor, Tile
-from jax_ptx.dsl.trace import Trace, tracing
+from jax_ptx.dsl.trace import Trace, name_fault, tracing
 from jax_ptx.geometry import MAX_GRID, Dim3, Grid, block_size, cluster_size, grid_size
 from jax_ptx.launch import Launch
 from jax_ptx.memo import Memo, freeze
@@ -57,13 +57,20 @@ class Kernel:
         arch: str = "auto",
         version: Version | None = None,
         rows_per_cta: int = 0,
+        input_output_aliases: Mapping[int, int] | None = None,
     ) -> None:
         name = getattr(fn, "__name__", "")
         tensors, constants = _read_parameters(name, fn)
         self._fn = fn
         self._name = name
         self._has_specs = in_specs is not None or out_specs is not None
-        self._signature = Signature(name, tensors, _tiles(name, in_specs), _tiles(name, out_specs))
+        self._signature = Signature(
+            name,
+            tensors,
+            _tiles(name, in_specs),
+            _tiles(name, out_specs),
+            tuple((input_output_aliases or {}).items()),
+        )
         self._constants = constants
         self._grid: Grid = (1, 1, 1) if grid is None else grid
         self._block = block_size(name, block)
@@ -108,6 +115,8 @@ class Kernel:
             ValueError: a value is missing, or the launch is past a limit.
             NotImplementedError: the kernel cannot cover a batch in one launch.
         """
+        if not self._has_specs:
+            self._refuse_without_tiles("a launch")
         variables, constants = self._split(values)
         key = (batch, freeze(self._name, variables), freeze(self._name, constants))
         return self._launches.get(key, lambda: self._build(variables, constants, batch))
@@ -127,10 +136,7 @@ class Kernel:
             ValueError: a wrong rank or dimension, or a variable with two values.
         """
         if not self._has_specs:
-            raise TypeError(
-                f"{self._name}: a call needs the tensors' tiles: @kernel(in_specs=(Tile(…),), "
-                "out_specs=(Tile(…),))"
-            )
+            self._refuse_without_tiles("a call")
         signature = self._signature
         given = {name: values[name] for name in signature.variables if name in values}
         bound = signature.bind(arrays, given)
@@ -157,6 +163,12 @@ class Kernel:
         return toolkit.disassemble(toolkit.assemble(self.ptx(**values), target)[self._name].cubin)
 
     # ---- from values to a launch ----
+
+    def _refuse_without_tiles(self, what: str) -> NoReturn:
+        raise TypeError(
+            f"{self._name}: {what} needs the tensors' tiles: @kernel(in_specs=(Tile(…),), "
+            "out_specs=(Tile(…),))"
+        )
 
     def _split(self, values: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
         """The variables and the constants; a constant with a variable's name has its value."""
@@ -272,6 +284,7 @@ class Kernel:
         for dim in signature.run_time_dims:
             if dim in signature.parameters or dim in signature.variables:
                 raise ValueError(f"{name}: RunTime({dim!r}) has the name of a tensor or a variable")
+        signature.check_aliases()
         if self._rows_per_cta and not signature.run_time_dims:
             raise ValueError(f"{name}: rows_per_cta= needs a tile with a RunTime dimension")
 
@@ -290,6 +303,7 @@ def kernel(
     arch: str = "auto",
     version: Version | None = None,
     rows_per_cta: int = 0,
+    input_output_aliases: Mapping[int, int] | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Makes a kernel of a function: `@kernel`, or `@kernel(in_specs=…, out_specs=…, …)`.
@@ -310,6 +324,8 @@ def kernel(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         version: the PTX version as (major, minor); None: the least that the kernel needs.
         rows_per_cta: when positive, the grid's x is ceil(rows / rows_per_cta) at the launch, at
             most what `grid` says; rows is the first run-time dimension.
+        input_output_aliases: which input (by position) an output (by position) shares its memory
+            with, for a kernel that writes in place. JAX copies the input first unless it is donated.
     """
     if fn is None:
         return lambda function: Kernel(function, **options)
@@ -318,9 +334,9 @@ def kernel(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def _read_parameters(name: str, fn: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of the tensors, and the constants with their defaults."""
-    if not (name.isascii() and name.isidentifier()):
+    if name_fault(name):
         raise ValueError(
-            f"@kernel: {name!r} cannot name an entry of PTX; decorate a function with `def`"
+            f"@kernel: the name {name!r} {name_fault(name)}; a `def` gives the entry its name"
         )
     if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
         raise TypeError(f"{name}: the body of a kernel must not yield or await: it would not run")
@@ -334,8 +350,10 @@ def _read_parameters(name: str, fn: Callable[..., Any]) -> tuple[tuple[str, ...]
             raise TypeError(
                 f"{name}: the tensor {parameter.name} has a default; constants come after a `*`"
             )
-        elif not parameter.name.isascii():
-            raise ValueError(f"{name}: the tensor {parameter.name} cannot name a parameter of PTX")
+        elif name_fault(parameter.name):
+            raise ValueError(
+                f"{name}: the tensor's name {parameter.name!r} {name_fault(parameter.name)}"
+            )
         else:
             tensors.append(parameter.name)
     return tuple(tensors), constants

@@ -33,12 +33,16 @@ class Bound:
 
 @dataclass(frozen=True)
 class Signature:
-    """Names and tiles of a kernel's tensors, inputs before outputs."""
+    """Names and tiles of a kernel's tensors, inputs before outputs.
+
+    `aliases` are pairs (input, output) of positions that share their memory.
+    """
 
     kernel: str
     parameters: tuple[str, ...]
     in_specs: tuple[Tile, ...]
     out_specs: tuple[Tile, ...]
+    aliases: tuple[tuple[int, int], ...] = ()
 
     @property
     def specs(self) -> tuple[Tile, ...]:
@@ -60,6 +64,26 @@ class Signature:
         """For each tensor the number of its run-time dimension, counted from 1, or 0."""
         numbers = {name: index + 1 for index, name in enumerate(self.run_time_dims)}
         return tuple(numbers.get(spec.run_time_dim or "", 0) for spec in self.specs)
+
+    def check_aliases(self) -> None:
+        """Refuses pairs of tensors that cannot share their memory.
+
+        Raises:
+            ValueError: there is no such tensor, one is named twice, or the tiles differ.
+        """
+        inputs, outputs = [i for i, _ in self.aliases], [o for _, o in self.aliases]
+        for i, o in self.aliases:
+            exists = i in range(len(self.in_specs)) and o in range(len(self.out_specs))
+            if not exists or inputs.count(i) > 1 or outputs.count(o) > 1:
+                raise ValueError(
+                    f"{self.kernel}: input_output_aliases pairs input {i} with output {o}; it takes "
+                    f"each of {len(self.in_specs)} inputs and {len(self.out_specs)} outputs once"
+                )
+            if self.in_specs[i] != self.out_specs[o]:
+                raise ValueError(
+                    f"{self.kernel}: input {i} is {self.in_specs[i]} and cannot share its memory with "
+                    f"output {o}, {self.out_specs[o]}"
+                )
 
     def shapes(self, variables: Mapping[str, int]) -> tuple[tuple[int | RunTime, ...], ...]:
         """The shape of each tensor, with the variables' values."""
@@ -176,6 +200,10 @@ class Signature:
         if any(map(is_torch, arrays)):
             if not all(map(is_torch, arrays)):
                 raise TypeError(f"{self.kernel}: PyTorch tensors and other arrays in one call")
+            if self.aliases:
+                raise NotImplementedError(
+                    f"{self.kernel}: a kernel that writes in place takes JAX arrays only"
+                )
             from jax_ptx import torch as bridge  # imports PyTorch: only where it is in use
 
             outputs = bridge.call(launch, arrays, results)
@@ -187,7 +215,12 @@ class Signature:
                         "would narrow; set jax.config.update('jax_enable_x64', True)"
                     )
             types = [jax.ShapeDtypeStruct(shape, jax.numpy.dtype(name)) for shape, name in results]
-            outputs = ptx_call(launch, *map(jax.numpy.asarray, arrays), result_types=types)
+            outputs = ptx_call(
+                launch,
+                *map(jax.numpy.asarray, arrays),
+                result_types=types,
+                input_output_aliases=self.aliases,
+            )
         return outputs[0] if len(results) == 1 else tuple(outputs)
 
 

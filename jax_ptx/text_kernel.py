@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax_ptx.dsl.tile import Tile
@@ -36,6 +36,7 @@ class TextKernel:
         cluster: Any,
         smem: int,
         entry: str | None,
+        input_output_aliases: Mapping[int, int] | None,
     ) -> None:
         entries = read_entries(text)
         name = _chosen(entries, entry)
@@ -43,7 +44,9 @@ class TextKernel:
         parameters = entries[name]
         n_tensors = len(in_specs) + len(out_specs)
         names = tuple(n for n, _ in parameters[:n_tensors])
-        self._signature = Signature(name, names, tuple(in_specs), tuple(out_specs))
+        aliases = tuple((input_output_aliases or {}).items())
+        self._signature = Signature(name, names, tuple(in_specs), tuple(out_specs), aliases)
+        self._signature.check_aliases()
         self._check_parameters(parameters)
         self._grid = grid
         self._block = block_size(name, block)
@@ -126,6 +129,7 @@ def ptx_kernel(
     cluster: Any = (1, 1, 1),
     smem: int = 0,
     entry: str | None = None,
+    input_output_aliases: Mapping[int, int] | None = None,
 ) -> TextKernel:
     """Makes a kernel of a PTX text.
 
@@ -138,6 +142,7 @@ def ptx_kernel(
         cluster: CTAs of a cluster along x, y, z.
         smem: dynamic shared memory in bytes.
         entry: the entry to launch; None: the only one.
+        input_output_aliases: which input an output shares its memory with, as for `kernel`.
 
     Raises:
         ValueError: the text has no such entry, or its parameters are not one .u64 a tensor.
@@ -153,6 +158,7 @@ def ptx_kernel(
         cluster=cluster,
         smem=smem,
         entry=entry,
+        input_output_aliases=input_output_aliases,
     )
 
 

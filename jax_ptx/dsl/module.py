@@ -145,12 +145,12 @@ def _least_target(
         if n_bytes <= smem_limit_bytes(candidate):
             return candidate
     limit = max(map(smem_limit_bytes, candidates))
-    asked = [f"{a.name} {a.n_bytes:,}" for a in arrays]
+    asked = [f"{a.name} {a.n_bytes}" for a in arrays]
     if dynamic_bytes:
-        asked.append(f"smem= {dynamic_bytes:,}")
+        asked.append(f"smem= {dynamic_bytes}")
     raise ValueError(
-        f"{n_bytes:,} bytes of shared memory were asked for ({', '.join(asked)}), and a CTA has "
-        f"at most {limit:,} on {'any target' if target is None else target}"
+        f"{n_bytes} bytes of shared memory were asked for ({', '.join(asked)}), and a CTA has "
+        f"at most {limit} on {'any target' if target is None else target}"
     )
 
 

@@ -36,7 +36,8 @@ _current: ContextVar[Trace | None] = ContextVar("jax_ptx_trace", default=None)
 # Frames of these files are the language, not its author.
 _LANGUAGE = (str(Path(__file__).parent) + "/", str(Path(__file__).parent.parent / "kernel.py"))
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+")
-_NUMBERED = re.compile(r"%(?:p|h|r|rd|f|fd)\d+|\$\w+_\d+|smem(?:_\d+)?_*")
+# What the trace gives out itself, and the one word that PTX reserves where no dot stands before it.
+_TAKEN = re.compile(r"%(?:p|h|r|rd|f|fd)\d+|\$\w+_\d+|smem(?:_\d+)?|WARP_SZ")
 
 
 class Trace:
@@ -111,14 +112,11 @@ class Trace:
 
     def claim(self, name: str) -> None:
         """Takes a name that the author gave, once."""
-        if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
-            raise self.error(ValueError, f"{name!r} is not a PTX identifier")
-        if name in self._names:
-            raise self.error(ValueError, f"the name {name} is already taken in this kernel")
-        if _NUMBERED.fullmatch(name):
-            raise self.error(
-                ValueError, f"names like {name} are given out by the trace; choose another"
-            )
+        why = name_fault(name)
+        if why is None and name in self._names:
+            why = "is already taken in this kernel"
+        if why is not None:
+            raise self.error(ValueError, f"the name {name!r} {why}")
         self._names.add(name)
 
     def block_number(self) -> int:
@@ -264,6 +262,13 @@ class Trace:
             body=tuple(self.body),
             raw=self.raw,
         )
+
+
+def name_fault(name: object) -> str | None:
+    """Why an author may not give this name to something in a PTX text; None if they may."""
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+        return "is not a PTX identifier"
+    return "is given out by the language; choose another" if _TAKEN.fullmatch(name) else None
 
 
 def current() -> Trace:

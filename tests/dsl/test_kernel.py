@@ -54,6 +54,8 @@ def test_the_text_of_a_bare_kernel():
         TypeError, match=r"nothing: a call needs the tensors' tiles: @kernel\(in_specs="
     ):
         nothing()
+    with pytest.raises(TypeError, match="nothing: a launch needs the tensors' tiles"):
+        nothing.launch()
 
 
 def test_what_was_declared_can_be_read_and_not_written():
@@ -176,7 +178,7 @@ def test_declarations_that_are_refused(options, kind, message):
 
 
 def test_functions_that_are_refused():
-    with pytest.raises(ValueError, match="'<lambda>' cannot name an entry"):
+    with pytest.raises(ValueError, match="the name '<lambda>' is not a PTX identifier"):
         kernel(lambda x: None)
 
     def generator(x):
@@ -188,12 +190,17 @@ def test_functions_that_are_refused():
     def default(x=1):
         pass
 
+    def reserved(smem):
+        pass
+
     with pytest.raises(TypeError, match="must not yield or await"):
         kernel(generator)
     with pytest.raises(TypeError, match=r"a kernel takes no \*xs"):
         kernel(variadic)
     with pytest.raises(TypeError, match="the tensor x has a default; constants come after a `\\*`"):
         kernel(default)
+    with pytest.raises(ValueError, match="the tensor's name 'smem' is given out by the language"):
+        kernel(reserved)
 
 
 @pytest.mark.parametrize(
@@ -330,3 +337,71 @@ def test_a_call_inside_jit_is_one_primitive_with_the_launch():
     jaxpr = jax.make_jaxpr(k)(X, W)
     assert [eqn.primitive.name for eqn in jaxpr.eqns] == ["ptx_call"]
     assert jaxpr.eqns[0].params["launch"] is k.launch(m=3, n=16)
+
+
+def accumulate(aliases) -> Kernel:
+    @kernel(
+        in_specs=(Tile(8, f32), Tile(8, f32)),
+        out_specs=(Tile(8, f32),),
+        block=8,
+        input_output_aliases=aliases,
+    )
+    def accumulate(total, x, result):
+        pt, px = ptx.global_ptrs(result, x)
+        at = ptx.special.tid.x() * 4
+        a, b = reg.array(f32, 2)
+        ptx.inst.ld.global_.f32(a, ptx.addr(pt + at))
+        ptx.inst.ld.global_.f32(b, ptx.addr(px + at))
+        ptx.inst.st.global_.f32(ptx.addr(pt + at), a + b)
+
+    return accumulate
+
+
+def test_a_kernel_that_writes_in_place():
+    k = accumulate({0: 0})
+    x, ones = jnp.arange(8.0), jnp.ones(8)
+    assert k(x, ones).tolist() == (x + ones).tolist()
+    assert jax.vmap(k, (None, 0))(x, jnp.ones((3, 8))).tolist() == [(x + ones).tolist()] * 3
+    assert x.tolist() == list(range(8)), "an input that was not donated stays as it is"
+    donated = jax.jit(k, donate_argnums=0)(jnp.arange(8.0), ones)
+    assert donated.tolist() == (x + ones).tolist()
+
+
+@pytest.mark.parametrize(
+    ("aliases", "message"),
+    [
+        ({2: 0}, "pairs input 2 with output 0; it takes each of 2 inputs and 1 outputs once"),
+        ({0: 0, 1: 0}, "pairs input 0 with output 0"),
+    ],
+)
+def test_aliases_that_are_refused(aliases, message):
+    with pytest.raises(ValueError, match=message):
+        accumulate(aliases)
+
+
+def test_pytorch_tensors():
+    torch = pytest.importorskip("torch")
+
+    @kernel(
+        in_specs=(Tile("n", bf16),), out_specs=(Tile("n", bf16), Tile("n", u32)), grid=lambda n: n
+    )
+    def k(x, y, z):
+        px, py, pz = ptx.global_ptrs(x, y, z)
+        i = reg.from_(ptx.special.ctaid.x(), u32)
+        value = reg.scalar(bf16)
+        ptx.inst.ld.global_.b16(value, ptx.addr(px + i * 2))
+        ptx.inst.st.global_.b16(ptx.addr(py + i * 2), value)
+        ptx.inst.st.global_.u32(ptx.addr(pz + i * 4), i)
+
+    x = torch.arange(5).to(torch.bfloat16)
+    y, z = k(x)
+    assert torch.equal(y, x)
+    assert z.tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(
+        TypeError, match="k: argument x must have dtype bfloat16 .bf16., got float32"
+    ):
+        k(x.float())
+    with pytest.raises(ValueError, match="k: argument x must have rank 1"):
+        k(x[None])
+    with pytest.raises(TypeError, match="PyTorch tensors and other arrays in one call"):
+        accumulate({})(torch.ones(8), jnp.ones(8))

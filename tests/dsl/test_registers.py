@@ -112,9 +112,9 @@ def test_names_of_the_author():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("1x", "'1x' is not a PTX identifier"),
-        ("%r5", "names like %r5 are given out by the trace"),
-        ("traced", "the name traced is already taken in this kernel"),
+        ("1x", "the name '1x' is not a PTX identifier"),
+        ("%r5", "the name '%r5' is given out by the language"),
+        ("traced", "the name 'traced' is already taken in this kernel"),
     ],
 )
 def test_names_that_are_refused(name, message):
