@@ -24,12 +24,33 @@ _REGISTERS = (
 
 @dataclass(frozen=True)
 class Sample:
-    """One instruction: the name, the operands as the table sees them, and the line of text."""
+    """One instruction: its name, and its operands as the table sees them and as text."""
 
     row: Row
     name: str
     operands: tuple[Operand, ...]
-    line: str
+    texts: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        # The guard keeps what follows reachable, so that code is written for it too.
+        guard = "@%pred_79 " if self.row.opcode in _LEAVES else ""
+        return f"{guard}{self.name} {', '.join(self.texts)}".rstrip() + ";"
+
+    def with_register(self, position: int, name: str) -> Sample | None:
+        """The same with another register, or vector of them, at this position if one is there."""
+        bits = int("".join(c for c in name if c.isdigit()) or 1)
+        kind, width = self.operands[position].kind, self.operands[position].width
+        if kind not in ("register", "predicate", "vector") or (kind == "vector" and bits == 1):
+            return None
+        text = ", ".join(f"%{name}_{8 * position + i}" for i in range(width))
+        if kind == "vector":
+            text = "{" + text + "}"
+        else:
+            kind = "predicate" if name == "pred" else "register"
+        operands, texts = list(self.operands), list(self.texts)
+        operands[position], texts[position] = Operand(kind, Type(name, bits), width), text
+        return Sample(self.row, self.name, tuple(operands), tuple(texts))
 
 
 @dataclass(frozen=True)
@@ -53,10 +74,7 @@ def samples(row: Row) -> Iterator[Sample]:
                 operand, text = _operand(resolved, position, name)
                 operands.append(operand)
                 texts.append(text)
-            line = f"{name} {', '.join(texts)}".rstrip() + ";"
-            # The guard keeps what follows reachable, so that code is written for it too.
-            guard = "@%pred_79 " if row.opcode in _LEAVES else ""
-            yield Sample(row, name, tuple(operands), guard + line)
+            yield Sample(row, name, tuple(operands), tuple(texts))
 
 
 def _modifiers(row: Row) -> Iterable[tuple[str, ...]]:

@@ -29,6 +29,8 @@ from .isa_samples import Sample, module, samples
 VERSIONS = [(6, 3), (6, 4), (6, 5)]
 VERSIONS += [(7, minor) for minor in range(9)] + [(8, minor) for minor in range(9)]
 VERSIONS += [(9, minor) for minor in range(6)]
+# What the registers of the language are declared as; every integer is in untyped bits.
+LANGUAGE_REGISTERS = ("pred", "b16", "b32", "b64", "f32", "f64")
 PLAIN = sorted(number for number, suffix in isa.TARGETS if not suffix)
 SPECIFIC = sorted(number for number, suffix in isa.TARGETS if suffix)
 
@@ -137,6 +139,32 @@ def test_samples_are_refused_by_the_target_before(claims, judge, newest) -> None
         before = target if suffix else PLAIN[PLAIN.index(target) - 1]
         refused = judge(text(of), newest, f"sm_{before}")
         assert not accepted(of, refused, newest), claim
+
+
+@pytest.mark.parametrize("target", ["sm_100", "sm_120a"])
+def test_registers_that_the_table_takes(target: str, claims, judge, newest) -> None:
+    """Every kind of register that the language has, at every place of a sample of every row."""
+    number = int(target.removeprefix("sm_").removesuffix("a"))
+    tried: dict[str, Sample] = {}
+    for claim, of in claims.items():
+        if claim[1] > number or (claim[2] and target_name(claim) != target):
+            continue
+        for sample in {(s.row, s.name.split(".")[-1]): s for s in of}.values():
+            for position in range(len(sample.operands)):
+                for name in LANGUAGE_REGISTERS:
+                    other = sample.with_register(position, name)
+                    if other and taken(other):
+                        tried[other.line] = other
+    refused = judge(tried, newest, target)
+    assert not refused, {list(tried)[at]: said for at, said in refused.items()}
+
+
+def taken(sample: Sample) -> bool:
+    try:
+        isa.find(sample.name, sample.operands)
+    except isa.InstructionError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("number", SPECIFIC)

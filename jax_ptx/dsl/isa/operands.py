@@ -39,10 +39,10 @@ class Resolved(NamedTuple):
     sample: str
 
 
-FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32"})
+FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
 # Register types that PTX itself has; every other type lives in an untyped register of its size.
 _TYPED_FLOAT_REGISTERS = frozenset({"f32", "f64"})
-_BITS = {"e4m3": 16, "e5m2": 16, "tf32": 32}
+_BITS = {"e4m3": 16, "e5m2": 16}
 
 
 def type_bits(name: str) -> int:
@@ -50,7 +50,7 @@ def type_bits(name: str) -> int:
     if name in _BITS:
         return _BITS[name]
     scalar, _, count = name.partition("x")
-    return max(16, int(scalar.lstrip("abfsu")) * int(count or 1))
+    return max(16, int(scalar.lstrip("abfisu")) * int(count or 1))
 
 
 def is_float(name: str) -> bool:
@@ -92,7 +92,7 @@ def agrees(register: DType, to: Resolved) -> bool:
     if to.type.startswith("b") and not is_float(to.type):
         return True
     if is_float(to.type):
-        return name == to.type or name == f"b{bits}" or (to.type == "tf32" and name == "f32")
+        return name == to.type or name == f"b{bits}"
     return name not in _TYPED_FLOAT_REGISTERS
 
 

@@ -11,6 +11,7 @@ can refer to the modifier chosen there.
 Operands are `name:what`, in order, where `what` is one or more of these, joined by `/`:
 
     u32, T, T.wide   a register of that type, of the type chosen in group T, of twice its width
+    i32              a register of that size that is of no float type
     T+               the same, or an immediate of that type
     T~               the same register, or a wider one (loads, stores and conversions only)
     T*4, T*V         a vector of four, of as many as group V says (`v2`, `x4`; a scalar if empty);

@@ -9,7 +9,7 @@ from jax_ptx.dsl.isa.row import FLOOR, Row, row
 _SCOPE = "[cta|cluster|gpu|sys]"
 _SPACE = "[global|shared|shared::cta|shared::cluster]"
 _HINT = "[L2::cache_hint]"
-_POLICY = "policy@L2::cache_hint:b64"
+_POLICY = "policy@L2::cache_hint:u64+"
 _NEEDS = {
     "cluster": "7.8 sm_90",
     "shared::cta": "7.8",

@@ -19,10 +19,10 @@ def _compare(comparisons: str, types: str) -> Iterator[Row]:
     ftz = "[ftz]" if types == "f32" else ""
     for combined, c in (("", ""), (_BOOL, ", c:pred")):
         name = f"{comparisons} {combined} {ftz}"
-        yield row(f"setp {name} A:{types}", f"p:pred|pred, a:A, b:A+{c}")
-        yield row(f"set {name} D:u32|s32|f32|f16 A:{types}", f"d:D, a:A, b:A+{c}")
+        yield row(f"setp {name} A:{types}", f"p:pred|pred, a:A+, b:A+{c}")
+        yield row(f"set {name} D:u32|s32|f32|f16 A:{types}", f"d:D, a:A+, b:A+{c}")
         name = f"{comparisons} {combined} D:bf16 A:{types}"
-        yield row(f"set {name}", f"d:D, a:A, b:A+{c}", since="7.8 sm_90")
+        yield row(f"set {name}", f"d:D, a:A+, b:A+{c}", since="7.8 sm_90")
 
 
 def _compare_half(ftz: str, half: str, *, since: str, set_since: str) -> Iterator[Row]:

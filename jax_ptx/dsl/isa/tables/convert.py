@@ -20,7 +20,7 @@ _REGISTERS = f"b16|b32|b64|{_WORDS}|f32|f64"
 MOVES = (
     row(f"mov T:{_REGISTERS}", "d:T, a:T+"),
     row("mov T:b32|u32|s32|b64|u64|s64", "d:T, a:T%/sym"),
-    row("mov pred", "p:pred, a:pred"),
+    row("mov pred", "p:pred, a:pred/int"),
     # Packs a vector into a scalar, and unpacks one.
     row("mov b32", "d:b32, a:b16*2"),
     row("mov b64", "d:b64, a:b32*2"),
@@ -89,9 +89,9 @@ CONVERSIONS = (
         since="7.0 sm_80",
         needs=_SATFINITE,
     ),
-    row("cvt rna [satfinite] tf32 f32", "d:b32, a:f32", since="7.0 sm_80", needs=_SATFINITE),
-    row("cvt rn|rz [relu] tf32 f32", "d:b32, a:f32", since="7.8 sm_90"),
-    row("cvt rn|rz [relu] satfinite tf32 f32", "d:b32, a:f32", since="8.6 sm_100"),
+    row("cvt rna [satfinite] tf32 f32", "d:i32, a:f32", since="7.0 sm_80", needs=_SATFINITE),
+    row("cvt rn|rz [relu] tf32 f32", "d:i32, a:f32", since="7.8 sm_90"),
+    row("cvt rn|rz [relu] satfinite tf32 f32", "d:i32, a:f32", since="8.6 sm_100"),
     # Two 8-bit floats in a register of 16 bits.
     row("cvt rn satfinite [relu] e4m3x2|e5m2x2 f32", "d:b16, a:f32, b:f32", since="8.1 sm_89"),
     row("cvt rn satfinite [relu] e4m3x2|e5m2x2 f16x2", "d:b16, a:f16x2", since="8.1 sm_89"),
@@ -106,8 +106,8 @@ CONVERSIONS = (
     # Rounded by the random bits in the last operand.
     row("cvt rs [relu] [satfinite] D:f16x2|bf16x2 f32", "d:D, a:f32, b:f32, bits:b32", **_RANDOM),
     row("cvt rs [relu] satfinite e4m3x4|e5m2x4 f32", "d:b32, a:f32*4, bits:b32", **_RANDOM),
-    row("cvt pack sat D:u16|s16 s32", "d:b32, a:s32+, b:s32+", since="6.5"),
-    row("cvt pack sat D:u8|s8 s32 b32", "d:b32, a:s32+, b:s32+, c:b32+", since="6.5"),
+    row("cvt pack sat D:u16|s16 s32", "d:u32, a:s32+, b:s32+", since="6.5"),
+    row("cvt pack sat D:u8|s8 s32 b32", "d:u32, a:s32+, b:s32+, c:b32+", since="6.5"),
     row(f"cvta {_SPACE} T:u64", "d:T, a:T+/sym", needs=_SPACE_NEEDS),
     row(f"cvta to {_SPACE} T:u64", "d:T, a:T", needs=_SPACE_NEEDS),
     row("cvta param T:u64", "d:T, a:sym", since="7.7"),

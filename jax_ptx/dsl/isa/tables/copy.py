@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax_ptx.dsl.isa.row import row
 
 _HINT = "[L2::cache_hint]"
-_POLICY = "policy@L2::cache_hint:b64"
+_POLICY = "policy@L2::cache_hint:u64+"
 _AHEAD = "[L2::64B|L2::128B|L2::256B]"
 _BYTES = "mbarrier::complete_tx::bytes"
 _ASYNC_NEEDS: dict[str, str] = dict.fromkeys(

@@ -23,7 +23,7 @@ def _arrivals(arrive: str, discards: str) -> Iterator[Row]:
         name = f"mbarrier {arrive} {order}"
         for operands, since in (("a:addr", "7.0 sm_80"), ("a:addr, count:u32+", "7.8 sm_90")):
             own = f"{name} {_SHARED} b64"
-            yield row(own, f"state:b64, {operands}", since=since, needs=_ORDERED)
+            yield row(own, f"state:u64, {operands}", since=since, needs=_ORDERED)
 
             yield row(own, f"state:_, {operands}", since=max(since, discards), needs=_ORDERED)
         yield row(
@@ -35,7 +35,7 @@ def _arrivals(arrive: str, discards: str) -> Iterator[Row]:
         name = f"mbarrier {arrive} expect_tx {order}"
         yield row(
             f"{name} {_SHARED} b64",
-            "state:b64/_, a:addr, tx_count:u32+",
+            "state:u64/_, a:addr, tx_count:u32+",
             since="8.0 sm_90",
             needs=_ORDERED,
         )
@@ -47,7 +47,7 @@ def _arrivals(arrive: str, discards: str) -> Iterator[Row]:
         )
     for order in ("", "release cta"):
         name = f"mbarrier {arrive} noComplete {order} {_SHARED} b64"
-        yield row(name, "state:b64, a:addr, count:u32+", since="7.0 sm_80", needs=_ORDERED)
+        yield row(name, "state:u64, a:addr, count:u32+", since="7.0 sm_80", needs=_ORDERED)
         yield row(name, "state:_, a:addr, count:u32+", since=discards, needs=_ORDERED)
 
 
@@ -60,7 +60,7 @@ def _waits() -> Iterator[Row]:
         for order in ("", "acquire|relaxed cta|cluster"):
             yield row(
                 f"mbarrier {wait} {order} {_SHARED} b64",
-                f"done:pred, a:addr, state:b64{hint}",
+                f"done:pred, a:addr, state:u64{hint}",
                 since=since,
                 needs=_ORDERED,
             )
@@ -86,5 +86,5 @@ ROWS = (
     *_arrivals("arrive", discards="7.1 sm_80"),
     *_arrivals("arrive_drop", discards="7.0 sm_80"),
     *_waits(),
-    row("mbarrier pending_count b64", "count:u32, state:b64", since="7.0 sm_80"),
+    row("mbarrier pending_count b64", "count:u32, state:u64", since="7.0 sm_80"),
 )

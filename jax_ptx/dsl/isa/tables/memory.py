@@ -31,7 +31,7 @@ _NEEDS = {
 }
 # Four of 64 bits are a wide vector.
 _TOO_LONG = tuple(f"v4 {t}64" for t in "busf")
-_D, _B = "d:T~*V, a:addr, policy@L2::cache_hint:b64", "a:addr, b:T~*V+, policy@L2::cache_hint:b64"
+_D, _B = "d:T~*V, a:addr, policy@L2::cache_hint:u64+", "a:addr, b:T~*V+, policy@L2::cache_hint:u64+"
 
 
 def _plain(syntax: str, operands: str, *forbid: str):
@@ -76,15 +76,15 @@ POLICIES = (
     row("discard [global] L2", "a:addr, size:int=128", since="7.4 sm_80"),
     row(
         f"createpolicy fractional {_PRIORITY} {_OTHERWISE} b64",
-        "d:b64, fraction?:f32+",
+        "d:u64, fraction?:f32+",
         since="7.4 sm_80",
     ),
     row(
         f"createpolicy range [global] {_PRIORITY} {_OTHERWISE} b64",
-        "d:b64, a:addr, primary_size:u32+=64, total_size:u32+=128",
+        "d:u64, a:addr, primary_size:u32+=64, total_size:u32+=128",
         since="7.4 sm_80",
     ),
-    row("createpolicy cvt L2 b64", "d:b64, a:u64+", since="7.4 sm_80"),
+    row("createpolicy cvt L2 b64", "d:u64, a:u64+", since="7.4 sm_80"),
 )
 DISTRIBUTED = (
     row(
