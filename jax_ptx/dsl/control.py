@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from jax_ptx.dsl.operands import Value
+from jax_ptx.dsl.operands import Value, plain
 from jax_ptx.dsl.operators import widen
 from jax_ptx.dsl.reg import NotPred, Reg
 from jax_ptx.dsl.trace import Trace, current
@@ -101,7 +101,8 @@ class _Loop(_Block):
 class while_(_Loop):  # noqa: N801
     """`with ptx.while_(lambda: i < n):` runs the body as long as the condition holds.
 
-    The condition is emitted once, before the body, and read again before each pass.
+    The function is called once: what it emits stands in front of the body, and runs before each
+    pass.
     """
 
     what = "ptx.while_"
@@ -209,13 +210,12 @@ def range_(
         dtype: the type of the index. None: that of a register among the arguments, else u32, or s32
             where an int is negative.
     """
-    if stop is None:
-        start, stop = 0, start
-    trace = current()
+    first, last = (0, plain(start)) if stop is None else (plain(start), plain(stop))
+    trace, step = current(), plain(step)
     if isinstance(step, int) and step == 0:
         raise trace.error(ValueError, "ptx.range_: the step is 0")
-    dtype = dtype or _index_type(trace, (start, stop, step))
-    return _iterate(trace, start, stop, step, dtype)
+    dtype = dtype or _index_type(trace, (first, last, step))
+    return _iterate(trace, first, last, step, dtype)
 
 
 def _iterate(
@@ -313,7 +313,8 @@ def _counter(trace: Trace, count: int | Reg) -> Reg:
 
 def _index_type(trace: Trace, bounds: tuple[object, ...]) -> DType:
     registers = [bound for bound in bounds if isinstance(bound, Reg)]
-    negative = any(isinstance(bound, int) and bound < 0 for bound in bounds)
+    ints = [bound for bound in bounds if isinstance(bound, int)]
+    negative = any(bound < 0 for bound in ints)
     for bound in bounds:
         if isinstance(bound, bool) or not isinstance(bound, int | Reg):
             raise trace.error(TypeError, f"ptx.range_ takes ints and registers, got {bound!r}")
@@ -328,6 +329,9 @@ def _index_type(trace: Trace, bounds: tuple[object, ...]) -> DType:
         if not negative or found.kind == "signed":
             return found
         return s64 if found.bits == 64 else s32
-    if any(isinstance(bound, int) and not -(1 << 31) <= bound < 1 << 32 for bound in bounds):
-        return s64 if negative else u64
-    return s32 if negative else u32
+    # The index goes past the stop by up to one step, and must not wrap there.
+    _, stop, step = ints
+    low, high = (-(1 << 31), 1 << 31) if negative else (0, 1 << 32)
+    if all(low <= value < high for value in (*ints, stop + step)):
+        return s32 if negative else u32
+    return s64 if negative else u64

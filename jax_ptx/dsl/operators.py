@@ -14,7 +14,6 @@ from jax_ptx.types import DType, f32, f64, pred, s64, u64
 if TYPE_CHECKING:
     from jax_ptx.dsl.reg import NotPred, Reg
 
-
 # How the author wrote them.
 _WRITTEN = {
     "add": "+",
@@ -38,7 +37,7 @@ _WRITTEN = {
 def binary(
     op: str, left: Reg, right: object, *, out: Reg | None = None, swapped: bool = False
 ) -> Reg:
-    """`add`, `sub`, `*`, `max` or `min`. `swapped` exchanges the operands: `1.0 - f`."""
+    """`add`, `sub`, `mul`, `max` or `min`. `swapped` exchanges the operands: `1.0 - f`."""
     left, right = prepare(op, left, out), plain(right)
     if left.dtype.kind == "float":
         rounding = ".rn" if op in ("add", "sub", "mul") else ""
@@ -105,7 +104,8 @@ def logic(op: str, left: Reg, right: object, *, out: Reg | None = None) -> Reg:
                 left,
                 f"`{written(op)}` of a predicate with {shown(right)}; both must be predicates",
             )
-        return _emit(f"{op}.pred", pred, left, materialise(right), out, False)  # type: ignore[arg-type]
+        right = materialise(cast("Reg | NotPred", right))
+        return _emit(f"{op}.pred", pred, left, right, out, False)
     left, right = prepare(op, left, out), plain(right)
     if left.dtype.kind == "float":
         _refuse_float(op, left)
@@ -119,9 +119,7 @@ def unary(op: str, value: Reg) -> Reg:
     dtype = value.dtype
     if op == "not":
         if dtype.kind == "float":
-            refuse(
-                value, f"`~` of a {dtype} register; mov.b32 copies its bits into one of type b32"
-            )
+            _refuse_float(op, value)
         suffix = f"b{dtype.bits}"
     else:
         suffix = dtype.name if dtype.kind == "float" else f"s{dtype.bits}"

@@ -186,6 +186,7 @@ def alloc(
         trace.claim(name)
     n_bytes = math.prod(dims) * dtype.bits // 8
     trace.shared.append(SharedVariable(name or f"smem_{index}", n_bytes, alignment))
+    trace.lay_out_shared()  # an error belongs to this line rather than to the end
     return SharedArray(trace, index, 0, dims, dtype)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jax_ptx.dsl import isa
-from jax_ptx.dsl.module import Module, SharedVariable, lay_out_shared
+from jax_ptx.dsl.module import Module, SharedLayout, SharedVariable, lay_out_shared
 from jax_ptx.dsl.operands import SYMBOL, Value, encode
 from jax_ptx.dsl.target import (
     AUTO_FLOOR,
@@ -55,6 +55,8 @@ class Trace:
         closed_branch: where in the body the last `ptx.if_` or `ptx.else_` was closed.
         closed_if: the same for a `ptx.if_` alone, after the label that a `ptx.else_` would end at.
         raw: whether `ptx.raw` put in lines that nobody has read.
+        shared: the shared arrays so far.
+        faults: errors that could not be raised where they were noticed.
     """
 
     def __init__(
@@ -123,6 +125,13 @@ class Trace:
         """The number of the next branch or loop, for its labels."""
         self._n_blocks += 1
         return self._n_blocks - 1
+
+    def lay_out_shared(self) -> SharedLayout:
+        """Places the shared arrays so far; refuses more than the target has."""
+        try:
+            return lay_out_shared(self.shared, self.dynamic_bytes, self.target)
+        except ValueError as e:
+            raise self.error(ValueError, str(e)) from None
 
     # ---- instructions ----
 
@@ -231,8 +240,8 @@ class Trace:
             raise self.faults[0]
         if not self.body or self.body[-1] != "    ret;":
             self.emit("ret", ())
+        shared = self.lay_out_shared()
         try:
-            shared = lay_out_shared(self.shared, self.dynamic_bytes, self.target)
             if shared.needs is not None and self.target is None:
                 self.require(least_version(shared.needs), shared.needs, "this much shared memory")
         except ValueError as e:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jax_ptx import ptx, reg
-from jax_ptx.types import f32, pred, s32, u32, u64
+from jax_ptx.types import f32, pred, s32, s64, u32, u64
 from tests.dsl.tracing import lines_of, text_of
 from tests.ptxas import assemble
 
@@ -114,6 +114,9 @@ def test_range():
         (lambda: (-3, 5), s32),
         (lambda: (5, -1, -1), s32),
         (lambda: (2**40,), u64),
+        (lambda: (0, 2**32 - 2, 1), u32),
+        (lambda: (0, 2**32 - 1, 2), u64),  # a step past the stop would wrap in 32 bits
+        (lambda: (-1, 2**31 - 1, 1), s64),
         (lambda: (reg.scalar(u32), reg.scalar(u64)), u64),
         (lambda: (reg.scalar(s32),), s32),
     ],

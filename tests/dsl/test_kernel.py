@@ -398,7 +398,7 @@ def test_pytorch_tensors():
     assert torch.equal(y, x)
     assert z.tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(
-        TypeError, match="k: argument x must have dtype bfloat16 .bf16., got float32"
+        TypeError, match=r"k: argument x must have dtype bfloat16 .bf16., got float32"
     ):
         k(x.float())
     with pytest.raises(ValueError, match="k: argument x must have rank 1"):

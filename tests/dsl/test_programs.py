@@ -301,3 +301,26 @@ def test_several_results_and_a_scalar():
     assert (float(y), int(z), y.shape) == (3.0, 7, ())
     ys, zs = jax.vmap(k)(jnp.array([1.0, 2.0]))
     assert (ys.tolist(), zs.tolist()) == ([2.0, 4.0], [7, 7])
+
+
+def test_a_cluster_shares_its_memory():
+    """Each CTA of a pair adds its neighbour's value, which it reads from the neighbour's memory."""
+
+    @kernel(in_specs=(Tile(4, f32),), out_specs=(Tile(4, f32),), grid=4, cluster=2)
+    def neighbours(x, y):
+        px, py = ptx.global_ptrs(x, y)
+        mine = smem.alloc(f32, 1)
+        at = reg.from_(ptx.special.ctaid.x(), u32) * 4
+        value, other, address = reg.scalar(f32), reg.scalar(f32), reg.scalar(u32)
+        ptx.inst.ld.global_.f32(value, ptx.addr(px + at))
+        mine[0] = value
+        ptx.cluster.sync(aligned=True)
+        peer = reg.from_(ptx.special.cluster_ctarank(), u32) ^ 1
+        ptx.inst.mapa.shared__cluster.u32(address, reg.from_(mine, u32), peer)
+        ptx.inst.ld.shared__cluster.f32(other, ptx.addr(address))
+        ptx.inst.st.global_.f32(ptx.addr(py + at), value + 10 * other)
+        ptx.cluster.sync(aligned=True)  # the memory must last until the neighbour has read it
+
+    assert neighbours(jnp.arange(4.0)).tolist() == [10.0, 1.0, 32.0, 23.0]
+    pairs = jax.vmap(neighbours)(jnp.arange(8.0).reshape(2, 4))
+    assert pairs.tolist() == [[10.0, 1.0, 32.0, 23.0], [54.0, 45.0, 76.0, 67.0]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from jax_ptx import kernel, ptx, reg, smem
@@ -154,6 +156,18 @@ def test_more_than_the_target_has(arch, kib, limit):
         f"has at most {limit} on {arch}",
     ):
         text_of(body, arch=arch)
+
+
+def test_the_error_is_at_the_line_of_the_array_that_is_too_much():
+    line = inspect.currentframe().f_lineno + 4  # type: ignore[union-attr]
+
+    def body():
+        smem.alloc(u8, 160 * 1024)
+        smem.alloc(u8, 4 * 1024)
+        smem.alloc(u8, 4)
+
+    with pytest.raises(ValueError, match=f"kernel traced, {__file__}:{line}: 167936 bytes"):
+        text_of(body, arch="sm_80")
 
 
 def test_auto_takes_a_target_that_has_enough():
