@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jax_ptx.dsl.isa.row import row
+from jax_ptx.dsl.isa.row import Row, row
 
 _TYPES = "b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
 _WORDS = "b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64"
@@ -34,11 +34,11 @@ _TOO_LONG = tuple(f"v4 {t}64" for t in "busf")
 _D, _B = "d:T~*V, a:addr, policy@L2::cache_hint:u64+", "a:addr, b:T~*V+, policy@L2::cache_hint:u64+"
 
 
-def _plain(syntax: str, operands: str, *forbid: str):
+def _plain(syntax: str, operands: str, *forbid: str) -> Row:
     return row(f"{syntax} {_V}", operands, needs=_NEEDS, forbid=(*_TOO_LONG, *forbid))
 
 
-def _wide(syntax: str, operands: str):
+def _wide(syntax: str, operands: str) -> tuple[Row, ...]:
     return tuple(row(f"{syntax} {v}", operands, since="8.8 sm_100", needs=_NEEDS) for v in _WIDE)
 
 
