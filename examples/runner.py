@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import app
+from absl import app, logging
 
 ATOL, RTOL = 1e-4, 1e-3
 
@@ -61,6 +61,7 @@ def run(example: Example) -> None:
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"unexpected argument {argv[1]!r}: the script takes none")
+        logging.set_verbosity(logging.WARNING)  # absl would show what JAX looks for and does not find
         runs = {"jax": run_jax}
         if importlib.util.find_spec("torch"):
             runs["torch"] = run_torch

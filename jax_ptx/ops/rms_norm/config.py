@@ -15,6 +15,7 @@ ACCESS_BYTES = 16  # the widest load of a thread on every target
 MAX_STEPS = 8  # accesses of a thread that are in flight, and whose values it keeps in registers
 MAX_STEPS_16_BIT = 6  # each holds twice the elements, which are widened: with 8, 1,024 threads spill
 LOOP_STEPS = 4  # accesses of one pass where a row is too long for that; bounds the text as well
+WARP = 32
 CTA_THREADS = 128  # small rows share a CTA of this size
 MAX_ROW_THREADS = 1024
 LOOP_THREADS = 512  # with 1,024 ptxas spills to make room for a second CTA
@@ -49,4 +50,6 @@ def rms_norm_config(n: int, dtype: DType) -> Config:
     looped = steps > (MAX_STEPS if dtype.bits > 16 else MAX_STEPS_16_BIT)
     if looped:
         threads, steps = LOOP_THREADS, LOOP_STEPS
-    return Config(vector, threads, max(1, CTA_THREADS // threads), steps, looped)
+    # A row of several warps has the CTA to itself: its barrier is the CTA's.
+    rows = CTA_THREADS // threads if threads <= WARP else 1
+    return Config(vector, threads, rows, steps, looped)
