@@ -12,7 +12,7 @@ def scaled_rows(rows_per_cta: int = 1, arch: str = "auto") -> Kernel:
     @kernel(
         in_specs=(Tile("B", "N", f32), Tile("N", f32)),
         out_specs=(Tile("B", "N", f32),),
-        grid=lambda B, N: -(-B // rows_per_cta),  # noqa: ARG005, N803
+        grid=lambda B, N: -(-B // rows_per_cta),  # noqa: N803
         block=(64, 1, 1),
         arch=arch,
     )
