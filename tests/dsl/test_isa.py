@@ -170,7 +170,7 @@ def test_invalid_operands(name, given) -> None:
         (
             "ad.f32",
             "",
-            "`ad.f32`: there is no instruction `ad` in the table; the nearest: sad, mad, and; "
+            "`ad.f32`: there is no instruction `ad` in the table; the nearest are sad, mad and and; "
             "ptx.raw(line) writes what the table does not have",
         ),
         (

@@ -35,7 +35,8 @@ def wrong_name(name: str) -> InstructionError:
     rows = ROWS_BY_OPCODE.get(opcode)
     if rows is None:
         near = get_close_matches(opcode, ROWS_BY_OPCODE, n=3, cutoff=0.5)
-        hint = f"; the nearest: {', '.join(near)}" if near else ""
+        verb = "is" if len(near) == 1 else "are"
+        hint = f"; the nearest {verb} {_listed(near, 'and')}" if near else ""
         return InstructionError(
             f"`{name}`: there is no instruction `{opcode}` in the table{hint}; "
             "ptx.raw(line) writes what the table does not have"
