@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from jax_ptx.dsl.operands import REGISTER, Address
 from jax_ptx.dsl.reg import Reg, Special
+from jax_ptx.dsl.tile import Tensor
 from jax_ptx.dsl.trace import Trace
 from jax_ptx.types import u32
 
@@ -81,21 +82,26 @@ class Batch:
         elif name == "clusterid.x":
             value = _scratch(trace)
             trace.emit("div.u32", (value, self._x, self._cluster_x))
+        elif name in ("ctaid", "nctaid", "clusterid", "nclusterid"):
+            raise trace.error(
+                NotImplementedError, f"one launch for a batch: %{name} is read as a vector"
+            )
         else:
             return None
         return _ReadOnly(trace, value.text)
 
-    def after_param_load(self, trace: Trace, operands: Sequence[object], pred: object) -> None:
+    def after(self, trace: Trace, name: str, operands: Sequence[object], pred: object) -> None:
         """Advances a pointer that was just loaded to its tensor's element of the batch."""
-        target, source = operands[0], operands[1] if len(operands) > 1 else None
-        if not isinstance(source, Address) or source.symbol not in trace.tensors:
+        named = [symbol for symbol in map(_symbol, operands) if symbol in trace.tensors]
+        if not named:
             return
-        tensor = list(trace.tensors).index(source.symbol)
-        if not isinstance(target, Reg) or target.dtype.bits != 64:
+        tensor, target = list(trace.tensors).index(named[0]), operands[0]
+        loads = name.startswith("ld.param.")
+        if not (loads and isinstance(target, Reg) and target.dtype.bits == 64):
             raise trace.error(
                 NotImplementedError,
-                f"the pointer of {source.symbol} is not loaded into one 64-bit register; "
-                "a kernel under vmap loads it with ptx.global_ptrs",
+                f"one launch for a batch: {name} takes {named[0]}, whose pointer is not loaded into "
+                "one 64-bit register; ptx.global_ptrs loads it",
             )
         stride = self._unit_bytes[tensor]
         for axis, index in reversed(list(zip(self._axes, self._index, strict=True))):
@@ -112,6 +118,13 @@ class _ReadOnly(Special):
     def __init__(self, trace: Trace, text: str) -> None:
         super().__init__(trace, text, u32)
         self.operand = REGISTER[u32]
+
+
+def _symbol(operand: object) -> str | None:
+    """The symbol that an operand is, or is the address of."""
+    if isinstance(operand, Address):
+        return operand.symbol
+    return str(operand) if isinstance(operand, Tensor | str) else None
 
 
 def _scratch(trace: Trace) -> Reg:

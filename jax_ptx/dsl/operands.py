@@ -78,6 +78,9 @@ def encode(trace: Trace, name: str, operand: object) -> tuple[str, Operand]:
     if isinstance(operand, Value):
         return operand.text, operand.operand
     if isinstance(operand, str):
+        if operand.startswith("%") and trace.batch is not None:
+            replaced = trace.batch.special(trace, operand[1:])
+            operand = operand if replaced is None else replaced.text
         return encode_text(operand)
     if isinstance(operand, int):
         return encode_int(name, operand)

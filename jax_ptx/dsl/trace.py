@@ -159,8 +159,8 @@ class Trace:
         self.body.append(
             f"    {guard}{name} {', '.join(texts)};" if texts else f"    {guard}{name};"
         )
-        if self.batch is not None and name.startswith("ld.param"):
-            self.batch.after_param_load(self, operands, pred)
+        if self.batch is not None:
+            self.batch.after(self, name, operands, pred)
 
     def branch(self, label: str, pred: object = None) -> None:
         """Appends a branch to a label of the trace's own."""

@@ -107,7 +107,9 @@ def test_a_pointer_may_also_be_loaded_by_hand():
     def odd(x):
         ptx.inst.ld.param.u32(reg.scalar(u32), ptx.addr(x))
 
-    with pytest.raises(NotImplementedError, match=r"loads it with ptx.global_ptrs"):
+    with pytest.raises(
+        NotImplementedError, match=r"ld.param.u32 takes x, whose .* ptx.global_ptrs loads"
+    ):
         odd.launch(Batch((3,), ((True,),)))
 
 
@@ -175,3 +177,37 @@ def test_vmap_is_one_custom_call_and_copies_nothing():
 
 def test_the_unbatched_text_knows_nothing_of_batches():
     assert "rem.u32" not in text_of(lambda: reg.from_(ptx.special.ctaid.x(), u32))
+
+
+def test_special_registers_under_their_names():
+    @kernel(in_specs=(), out_specs=(), grid=(4, 2))
+    def k():
+        r = reg.scalar(u32)
+        ptx.inst.mov.u32(r, "%ctaid.x")
+        ptx.inst.mov.u32(r, "%nctaid.x")
+        ptx.inst.mov.u32(r, "%ctaid.y")
+        ptx.inst.mov.u32(r, "%tid.x")
+
+    lines = body_lines(k.launch(Batch((3,), ())).ptx)
+    assert lines[3:-2] == [
+        "mov.u32 %r3, %r2;",
+        "mov.u32 %r4, 4;",
+        "mov.u32 %r3, %r4;",
+        "mov.u32 %r3, %ctaid.y;",
+        "mov.u32 %r3, %tid.x;",
+    ]
+
+
+def test_what_would_pass_the_batch_by_is_refused():
+    @kernel(in_specs=(Tile(4, f32),), out_specs=())
+    def address_of_a_parameter(x):
+        ptx.inst.mov.u64(reg.scalar(b64), x)
+
+    @kernel(in_specs=(Tile(4, f32),), out_specs=())
+    def vector(x):
+        ptx.inst.mov.u32(reg.scalar(u32), "%ctaid")
+
+    for k in (address_of_a_parameter, vector):
+        assert k.launch()
+        with pytest.raises(NotImplementedError, match="one launch for a batch"):
+            k.launch(Batch((3,), ((True,),)))
