@@ -163,7 +163,7 @@ Handler SelectMove(const Instruction& i) {
   bool is_wide = ptx::Bits(i.type[0]) == 64;
   switch (i.op) {
     case Op::kMov: {
-      if (ptx::Bits(i.type[0]) == 128) return nullptr;
+      if (i.type[0] == ptx::Type::kPred || ptx::Bits(i.type[0]) == 128) return nullptr;
       bool packs = i.operand_count > 2 && i.destination_count == 1;
       if (packs) return is_wide ? PackElements<uint64_t> : PackElements<uint32_t>;
       if (i.operand_count > 2) return is_wide ? UnpackElements<uint64_t> : UnpackElements<uint32_t>;

@@ -1,0 +1,185 @@
+"""The parser on text that is not right, or hostile: an error with line and column, and never a crash."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.ffi.emulation import HEADER, emulate, kernel
+
+
+def refusal(text: str, error: type[Exception] = ValueError, n: int = 1) -> str:
+    with pytest.raises(error) as caught:
+        emulate(text, [np.zeros(64, np.float32) for _ in range(n)], step_limit=1_000_000)
+    return str(caught.value)
+
+
+def body(line: str, error: type[Exception] = ValueError) -> str:
+    """The message for one wrong line, whose place in the text is (5, 1)."""
+    text = f"{HEADER}.visible .entry k(.param .u64 y) {{ .reg .b32 %r<4>; .reg .pred %p<4>; .reg .b64 %rd<4>; .reg .f32 %f<4>;\n{line}\nret; }}"
+    message = refusal(text, error)
+    assert "PTX line 5, column" in message or "PTX line 6, column 1" in message, message
+    return message
+
+
+UNKNOWN = {
+    "frobnicate.u32 %r1, %r2;": "unknown instruction `frobnicate.u32`",
+    "add.foo.u32 %r1, %r2, %r3;": "`add.foo.u32` is not among the known forms: add ",
+    "mul.u32 %r1, %r2, %r3;": "`mul.u32` is not among the known forms",
+    "wgmma.fence.sync.aligned;": "unknown instruction `wgmma.fence.sync.aligned`",
+    "tex.2d.v4.f32.f32 %r1, %r2;": "unknown instruction",
+}
+
+
+@pytest.mark.parametrize("line", UNKNOWN)
+def test_unknown_forms(line: str):
+    assert UNKNOWN[line] in body(line, NotImplementedError)
+
+
+WRONG = {
+    "add.u32 %r1, %r2;": "too few operands",
+    "add.u32 %r1, %r2, %r3, %r3;": "too many operands",
+    "add.u32 %r1, %r2, %q3;": "`%q3` is not declared",
+    "add.u32 %r1, %r2, %r4;": "`%r4` is not declared",
+    "add.u32 %r1, %r2, %rd1;": "`%rd1` has 64 bits; 32 are expected",
+    "add.u64 %rd1, %rd2, %r1;": "`%r1` has 32 bits; 64 are expected",
+    "add.u32 %r1, %r2, %p1;": "`%p1` is a predicate",
+    "add.u32 3, %r2, %r1;": "a destination must be a register",
+    "add.f32 %f1, %f2, 1;": "a float constant is expected, such as 0f3F800000",
+    "add.u32 %r1, %r2, 0f3F800000, ;": "expected an operand",
+    "mov.u32 %tid.x, %r1;": "a special register is read-only",
+    "setp.eq.u32 %r1, %r2, %r3;": "not a declared predicate register",
+    "ld.global.u32 %r1, %rd1;": "an address [ ] is expected",
+    "ld.global.v2.u32 %r1, [%rd1];": "a vector of 2 elements is expected",
+    "ld.global.v4.u32 {%r1, %r2}, [%rd1];": "a vector of 4 elements is expected",
+    "ld.global.u32 {%r1, %r2}, [%rd1];": "a single register is expected",
+    "ld.param.u64 %rd1, [y+4];": "reads past the 8 bytes of parameter y",
+    "ld.param.u64 %rd1, [z];": "`z` is not declared",
+    "mov.b64 %rd1, {%r1, %r2, %r3};": "do not add up",
+    "@%r1 add.u32 %r1, %r2, %r3;": "not a declared predicate register",
+    "add.u32 %r1, %r2, %r3": "expected `;`",
+    "L: L: ret;": "label L is defined twice",
+    ".reg .b32 %r<4>;": "declared twice",
+    ".reg .b31 a;": "expected a type",
+    "ld.shared.u32 %r1, [%f1];": "cannot hold an address",
+    "mov.u32 %r1, 99999999999999999999999;": "expected an integer",
+    "mov.b32 %r1, 0f3F80;": "expected a float",
+    "/* never closed": "a comment that does not end",
+    '.pragma "open': "a string that does not end on its line",
+    "add.u32 %r1, %r2, `;": "a character that PTX does not know",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_lines(line: str):
+    assert WRONG[line] in body(line)
+
+
+def test_missing_labels_and_ends():
+    assert "PTX line 5: `bra NOWHERE`: no such label" in refusal(
+        f"{HEADER}.entry k(.param .u64 y) {{\nbra NOWHERE; }}"
+    )
+    assert "expected `}`, found the end of the text" in refusal(
+        f"{HEADER}.entry k(.param .u64 y) {{ ret;"
+    )
+    assert "no .version" in refusal(".entry k(.param .u64 y) { ret; }")
+    assert "expected a directive" in refusal("this is not PTX")
+    assert "defined twice" in refusal(
+        f"{HEADER}.entry k(.param .u64 y) {{ ret; }} .entry k(.param .u64 y) {{ ret; }}"
+    )
+
+
+def test_what_is_refused_by_name():
+    assert "indirect calls are not supported" in refusal(
+        kernel("call %rd1, ();"), NotImplementedError, 2
+    )
+    recursion = f"{HEADER}.func f() {{ call f; ret; }} .entry k(.param .u64 y) {{ call f; ret; }}"
+    assert "recursive or very deep calls" in refusal(recursion, NotImplementedError)
+    assert "only .address_size 64" in refusal(
+        ".version 8.0 .target sm_80 .address_size 32", NotImplementedError
+    )
+
+
+def test_limits():
+    many = f"{HEADER}.entry k(.param .u64 y) {{ .reg .b32 %r<1000000000>; ret; }}"
+    assert "at most 16777216" in refusal(many)
+    huge = f"{HEADER}.global .b8 a[99999999999]; .entry k(.param .u64 y) {{ ret; }}"
+    assert "expected an integer of at most" in refusal(huge)
+    huge = f"{HEADER}.global .b8 a[1000000][1000000]; .entry k(.param .u64 y) {{ ret; }}"
+    assert "a variable of more than" in refusal(huge, RuntimeError)
+    local = f"{HEADER}.entry k(.param .u64 y) {{ .local .b8 a[1000000]; .reg .b64 %r; mov.u64 %r, a; ret; }}"
+    assert "local memory exceeds the limit" in refusal(local, RuntimeError)
+    deep = f"{HEADER}.entry k(.param .u64 y) {{ " + "{" * 100_000
+    assert "blocks nest too deeply" in refusal(deep)
+    calls = (
+        HEADER
+        + "".join(
+            f".func f{i}() {{ {f'call f{i - 1};' if i else ''} ret; }}\n" for i in range(2000)
+        )
+        + ".entry k(.param .u64 y) { call f1999; ret; }"
+    )
+    assert "very deep calls" in refusal(calls, NotImplementedError)
+
+
+def test_unused_registers_cost_nothing():
+    text = f"{HEADER}.entry k(.param .u64 y) {{ .reg .b64 %rd<16000000>; mov.u64 %rd15999999, 0; ret; }}"
+    emulate(text, [np.zeros(1, np.float32)])
+
+
+SEEDS = [
+    kernel(
+        """
+        .shared .align 16 .b8 s[256]; .local .b32 l[4];
+        mad.wide.u32 %rd1, %t, 4, %x; ld.global.nc.L1::no_allocate.f32 %f1, [%rd1];
+        mov.u32 %r1, s; mad.lo.u32 %r1, %t, 4, %r1; st.shared.f32 [%r1], %f1; bar.sync 0;
+        shfl.sync.bfly.b32 %r2|%p1, %t, 1, 31, -1; setp.lt.and.u32 %p2|%p3, %r2, 5, !%p1;
+        @%p2 bra A; cvt.rn.bf16x2.f32 %r3, %f1, %f1; mov.b32 {%h1, %h2}, %r3;
+        A: atom.shared.add.u32 %r4, [%r1], 1; mad.wide.u32 %rd2, %t, 4, %y; st.global.f32 [%rd2], %f1;
+        """
+    ),
+    HEADER
+    + """
+    .const .b32 t[2] = {1, 0x2}; .global .align 8 .u64 p = t;
+    .func (.param .b32 r) f(.param .b32 a) { .reg .b32 %r<3>; ld.param.b32 %r1, [a]; st.param.b32 [r], %r1; ret; }
+    .visible .entry k(.param .u64 x, .param .u64 y) .maxntid 32, 1, 1 {
+      .reg .b32 %r<3>; { .param .b32 a; .param .b32 b; st.param.b32 [a], 3; call (b), f, (a); ld.param.b32 %r1, [b]; }
+      ld.const.b32 %r2, [t+4]; div.s32 %r2, %r2, %r1; ret; }
+    """,
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_text_never_crashes(seed: int):
+    """Random edits of good programs: any outcome but a crash or a hang is right."""
+    rng = random.Random(seed)
+    tokens = [
+        *"{}[]()<>,;:@!|+-",
+        "%r1",
+        "%rd1",
+        "%p1",
+        "-1",
+        "0x7fffffffffffffff",
+        "99999999999",
+        ".b64",
+        ".v4",
+    ]
+    for _ in range(250):
+        text = list(rng.choice(SEEDS))
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(text))
+            kind = rng.randrange(4)
+            if kind == 0:
+                del text[at : at + rng.randint(1, 12)]
+            elif kind == 1:
+                text[at] = chr(rng.randrange(1, 256))
+            elif kind == 2:
+                text.insert(at, rng.choice(tokens))
+            else:
+                other = rng.randrange(len(text))
+                text[at:at] = text[other : other + rng.randint(1, 40)]
+        try:
+            emulate("".join(text), [np.zeros(32, np.float32) for _ in range(2)], step_limit=20_000)
+        except (ValueError, NotImplementedError, RuntimeError):
+            pass
