@@ -43,6 +43,7 @@ class Kernel:
     """
 
     __name__: str
+    __signature__: inspect.Signature
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Kernel:
         self._check_declaration()
         self._launches: Memo[Launch] = Memo(1024)
         functools.update_wrapper(self, fn)
+        self.__signature__ = _call_signature(self._signature, constants)
 
     in_specs = property(lambda self: self._signature.in_specs, doc="The tiles of the inputs.")
     out_specs = property(lambda self: self._signature.out_specs, doc="The tiles of the outputs.")
@@ -357,6 +359,16 @@ def _read_parameters(name: str, fn: Callable[..., Any]) -> tuple[tuple[str, ...]
         else:
             tensors.append(parameter.name)
     return tuple(tensors), constants
+
+
+def _call_signature(signature: Signature, constants: dict[str, Any]) -> inspect.Signature:
+    """What a call takes: the inputs, and the constants by name; outputs are returned."""
+    inputs = signature.parameters[: len(signature.in_specs)]
+    positional, keyword = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature(
+        [inspect.Parameter(name, positional) for name in inputs]
+        + [inspect.Parameter(name, keyword, default=value) for name, value in constants.items()]
+    )
 
 
 def _tiles(name: str, specs: Sequence[Tile] | None) -> tuple[Tile, ...]:

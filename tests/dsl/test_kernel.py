@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -65,6 +66,7 @@ def test_what_was_declared_can_be_read_and_not_written():
     assert callable(k.grid)
     assert (k.block, k.cluster, k.smem, k.arch) == ((32, 2, 1), (2, 1, 1), 128, "sm_90a")
     assert k.__name__ == "copy"
+    assert str(inspect.signature(k)) == "(x, w, /, *, eps=1e-06, mode='plain')"
     for name in ("in_specs", "out_specs", "grid", "block", "cluster", "smem", "arch"):
         with pytest.raises(AttributeError):
             setattr(k, name, None)
