@@ -80,12 +80,9 @@ void Block(Warp& w, uint32_t mask) {
 }
 
 void Release(Warp& w, uint32_t mask) {
-  // A warp whose other lanes are in the middle of their slice: the choice is made anew.
-  bool is_running = w.active != 0;
-  if (is_running) SavePcs(w);
   w.blocked &= ~mask;
+  w.stop = 0;  // a warp in the middle of its slice chooses anew which lanes run
   for (; mask != 0; mask &= mask - 1) ++w.lane_pc[__builtin_ctz(mask)];
-  if (is_running) Regroup(w);
 }
 
 Outcome GatherAll(Warp& w, uint32_t members, uint32_t mask) {

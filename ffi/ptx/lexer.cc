@@ -101,6 +101,7 @@ Token Lexer::Next() {
     if (At(end) != '"') {
       token.kind = Token::Kind::kBad;
       token.text = "a string that does not end on its line";
+      position_ = text_.size();
       return token;
     }
     ++end;
@@ -109,6 +110,7 @@ Token Lexer::Next() {
   } else {
     token.kind = Token::Kind::kBad;
     token.text = "a character that PTX does not know";
+    position_ = text_.size();
     return token;
   }
   token.text = text_.substr(position_, end - position_);

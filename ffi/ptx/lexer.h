@@ -15,7 +15,7 @@ struct Token {
     kFloat,    // 1.5, 0f3F800000, 0d3FF0000000000000
     kString,   // "…"
     kSymbol,   // one punctuation character
-    kBad,      // text says what is wrong
+    kBad,      // text says what is wrong; only kEnd follows
   };
   Kind kind = Kind::kEnd;
   std::string_view text;

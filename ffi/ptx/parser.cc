@@ -70,13 +70,18 @@ bool Parser::Accept(std::string_view word) {
 }
 
 void Parser::SkipLine(uint32_t line) {
-  while (token_.kind != Token::Kind::kEnd && token_.line == line) Take();
+  while (token_.kind != Token::Kind::kEnd && token_.kind != Token::Kind::kBad &&
+         token_.line == line) {
+    Take();
+  }
 }
 
 Status Parser::SkipBraces() {
   JAX_PTX_RETURN_IF_ERROR(Expect('{'));
   for (size_t depth = 1; depth > 0;) {
-    if (token_.kind == Token::Kind::kEnd) return Fail("expected `}`");
+    if (token_.kind == Token::Kind::kEnd || token_.kind == Token::Kind::kBad) {
+      return Fail("expected `}`");
+    }
     depth += token_.Is('{') ? 1 : 0;
     depth -= token_.Is('}') ? 1 : 0;
     Take();

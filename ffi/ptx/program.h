@@ -15,19 +15,20 @@ namespace jax_ptx::ptx {
 
 constexpr uint32_t kNone = 0xFFFFFFFF;
 
-#define JAX_PTX_OPCODES(X)                                                                         \
-  X(kAbs)                                                                                          \
-  X(kActivemask) X(kAdd) X(kAddc) X(kAlloca) X(kAnd) X(kAtom) X(kBar) X(kBarWarp)                  \
-      X(kBarrierCluster) X(kBfe) X(kBfi) X(kBfind) X(kBra) X(kBrev) X(kCall) X(kClz) X(kCnot)      \
-          X(kCopysign) X(kCos) X(kCpAsync) X(kCpAsyncBulk) X(kCpAsyncBulkGroup) X(kCpAsyncGroup)   \
-              X(kCpAsyncMbarrier) X(kCvt) X(kCvta) X(kDiv) X(kDp4a) X(kElect) X(kEx2) X(kExit)     \
-                  X(kFma) X(kGetctarank) X(kIsspacep) X(kLd) X(kLdmatrix) X(kLg2) X(kLop3) X(kMad) \
-                      X(kMad24) X(kMapa) X(kMatch) X(kMax) X(kMbarrier) X(kMbarrierArrive)         \
-                          X(kMbarrierWait) X(kMin) X(kMma) X(kMov) X(kMul) X(kMul24) X(kNeg)       \
-                              X(kNop) X(kNot) X(kOr) X(kPopc) X(kPrmt) X(kRcp) X(kRed) X(kRedux)   \
-                                  X(kRem) X(kRet) X(kRsqrt) X(kSad) X(kSelp) X(kSet) X(kSetp)      \
-                                      X(kShf) X(kShfl) X(kShl) X(kShr) X(kSin) X(kSlct) X(kSqrt)   \
-                                          X(kSt) X(kStmatrix) X(kSub) X(kSubc) X(kTanh) X(kTestp)  \
+#define JAX_PTX_OPCODES(X)                                                                        \
+  X(kAbs)                                                                                         \
+  X(kActivemask)                                                                                  \
+  X(kAdd) X(kAddc) X(kAlloca) X(kAnd) X(kAtom) X(kBar) X(kBarWarp) X(kBarrierCluster) X(kBfe)     \
+      X(kBfi) X(kBfind) X(kBra) X(kBrev) X(kCall) X(kClz) X(kCnot) X(kCopysign) X(kCos)           \
+          X(kCpAsync) X(kCpAsyncBulk) X(kCpAsyncBulkGroup) X(kCpAsyncGroup) X(kCpAsyncMbarrier)   \
+              X(kCvt) X(kCvta) X(kDiv) X(kDp4a) X(kElect) X(kEx2) X(kExit) X(kFma) X(kGetctarank) \
+                  X(kIsspacep) X(kLd) X(kLdmatrix) X(kLg2) X(kLop3) X(kMad) X(kMad24) X(kMapa)    \
+                      X(kMatch) X(kMax) X(kMbarrier) X(kMbarrierArrive) X(kMbarrierWait) X(kMin)  \
+                          X(kMma) X(kMov) X(kMul) X(kMul24) X(kNeg) X(kNop) X(kNot) X(kOr)        \
+                              X(kPopc) X(kPrmt) X(kRcp) X(kRed) X(kRedux) X(kRem) X(kRet)         \
+                                  X(kRsqrt) X(kSad) X(kSelp) X(kSet) X(kSetp) X(kShf) X(kShfl)    \
+                                      X(kShl) X(kShr) X(kSin) X(kSlct) X(kSqrt) X(kSt)            \
+                                          X(kStmatrix) X(kSub) X(kSubc) X(kTanh) X(kTestp)        \
                                               X(kTrap) X(kVote) X(kXor)
 
 enum class Op : uint8_t {

@@ -54,6 +54,7 @@ def emulate(
         "rows_per_cta": 0,
         "unit_bytes": [buffer.nbytes for buffer in buffers],
         "dims": [0] * len(buffers),
+        "global_dims": [],
         "batch": [],
         "batch_mask": [],
     }

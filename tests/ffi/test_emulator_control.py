@@ -202,7 +202,8 @@ def test_special_registers():
     for name, want in cases.items():
         out = np.zeros(24, np.uint32)
         text = kernel(
-            f"mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mad.lo.u32 %r3, %r2, 3, %r1; mad.lo.u32 %i, %r3, 4, %t;"
+            f"mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mad.lo.u32 %r3, %r2, 3, %r1; "
+            f"mad.lo.u32 %i, %r3, 4, %t;"
             f"mov.u32 %r9, %{name};" + STORE,
             ["y"],
         )

@@ -40,7 +40,10 @@ def test_read_past_the_end():
         "read of 4 bytes at byte offset 256 of parameter 0 (`p_x`) with 256 bytes: 4 bytes past its end"
         in message
     )
-    body = "mov.u32 %r1, %tid.y; mul.wide.u32 %rd1, %r1, 128; add.s64 %rd1, %rd1, %x; ld.global.f32 %f1, [%rd1];"
+    body = (
+        "mov.u32 %r1, %tid.y; mul.wide.u32 %rd1, %r1, 128; add.s64 %rd1, %rd1, %x; "
+        "ld.global.f32 %f1, [%rd1];"
+    )
     message, _ = fault(body, grid=(1, 2, 1), block=(8, 4, 1))
     assert "CTA (0,0,0), thread (0,2,0)" in message
 
@@ -48,8 +51,8 @@ def test_read_past_the_end():
 def test_write_before_the_beginning():
     message, _ = fault("mov.f32 %f1, 0f00000000; st.global.f32 [%y+-8], %f1;")
     assert (
-        "write of 4 bytes at byte offset -8 of parameter 1 (`p_y`) with 256 bytes: 8 bytes before its beginning"
-        in message
+        "write of 4 bytes at byte offset -8 of parameter 1 (`p_y`) with 256 bytes: 8 bytes "
+        "before its beginning" in message
     )
     assert "CTA (0,0,0), thread (0,0,0)" in message
 
@@ -98,7 +101,8 @@ def test_an_operand_that_is_a_result_may_be_written():
     x = np.arange(64, dtype=np.uint32)
     emulate(
         kernel(
-            "mad.wide.u32 %rd1, %i, 4, %x; ld.global.u32 %r1, [%rd1]; add.u32 %r1, %r1, 1; st.global.u32 [%rd1], %r1;"
+            "mad.wide.u32 %rd1, %i, 4, %x; ld.global.u32 %r1, [%rd1]; add.u32 %r1, %r1, 1; "
+            "st.global.u32 [%rd1], %r1;"
         ),
         [x, x],
     )
@@ -121,14 +125,20 @@ def test_shared_memory():
     assert re.search(r"thread \((8),0,0\)", message)
     message, _ = fault(".shared .b32 a[8]; mov.u32 %r1, a; ld.shared.v2.u32 {%r2, %r3}, [%r1+4];")
     assert "misaligned access: address 0x4" in message
-    body = ".shared .b32 a[8]; mov.u32 %r1, a; mapa.shared::cluster.u32 %r2, %r1, 2; ld.shared::cluster.u32 %r3, [%r2];"
+    body = (
+        ".shared .b32 a[8]; mov.u32 %r1, a; mapa.shared::cluster.u32 %r2, %r1, 2; "
+        "ld.shared::cluster.u32 %r3, [%r2];"
+    )
     message, _ = fault(body, cluster=(2, 1, 1), grid=(2, 1, 1))
     assert "shared memory of CTA 2 of the cluster, which has 2 CTA(s)" in message
 
 
 def test_shared_memory_starts_as_nan():
     y = np.zeros(32, np.float32)
-    body = ".shared .f32 a[32]; ld.shared.f32 %f1, [a]; mad.wide.u32 %rd1, %i, 4, %y; st.global.f32 [%rd1], %f1;"
+    body = (
+        ".shared .f32 a[32]; ld.shared.f32 %f1, [a]; mad.wide.u32 %rd1, %i, 4, %y; "
+        "st.global.f32 [%rd1], %f1;"
+    )
     emulate(kernel(body, ["y"]), [y])
     assert np.isnan(y).all()
 
@@ -173,7 +183,7 @@ def test_threads_that_wait_for_each_other():
 
 
 def test_different_barriers_within_a_warp():
-    message, text = fault(
+    message, _ = fault(
         "setp.lt.u32 %p1, %t, 16;\n@%p1 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 0, 32;\nB:\n"
     )
     assert "all threads of a warp must reach the same barrier instruction" in message
@@ -248,5 +258,5 @@ def test_launches_that_do_not_fit():
 
 def test_an_assertion_of_the_kernel():
     text = kernel("call fail;").replace(".visible .entry", ".extern .func fail;\n.visible .entry")
-    with pytest.raises(ValueError, match="`call fail`.*an assertion of the kernel failed"):
+    with pytest.raises(ValueError, match=r"`call fail`.*an assertion of the kernel failed"):
         emulate(text, [np.zeros(4, np.float32)] * 2)

@@ -110,7 +110,7 @@ def test_fma_rounds_once(dtype: Any):
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal(500).astype(dtype) for _ in range(2))
-    # Close to −a·b, where a product that is rounded first shows.
+    # Close to -a * b, where a product that is rounded first shows.
     c = -(a.astype(np.float64) * b.astype(np.float64)).astype(dtype)
     c[::2] += (rng.standard_normal(250) * 1e-3).astype(dtype)
     name = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}[str(dtype)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import numpy as np
@@ -18,7 +19,8 @@ def refusal(text: str, error: type[Exception] = ValueError, n: int = 1) -> str:
 
 def body(line: str, error: type[Exception] = ValueError) -> str:
     """The message for one wrong line, whose place in the text is (5, 1)."""
-    text = f"{HEADER}.visible .entry k(.param .u64 y) {{ .reg .b32 %r<4>; .reg .pred %p<4>; .reg .b64 %rd<4>; .reg .f32 %f<4>;\n{line}\nret; }}"
+    registers = ".reg .b32 %r<4>; .reg .pred %p<4>; .reg .b64 %rd<4>; .reg .f32 %f<4>;"
+    text = f"{HEADER}.visible .entry k(.param .u64 y) {{ {registers}\n{line}\nret; }}"
     message = refusal(text, error)
     assert "PTX line 5, column" in message or "PTX line 6, column 1" in message, message
     return message
@@ -142,9 +144,11 @@ SEEDS = [
     HEADER
     + """
     .const .b32 t[2] = {1, 0x2}; .global .align 8 .u64 p = t;
-    .func (.param .b32 r) f(.param .b32 a) { .reg .b32 %r<3>; ld.param.b32 %r1, [a]; st.param.b32 [r], %r1; ret; }
+    .func (.param .b32 r) f(.param .b32 a) { .reg .b32 %r<3>; ld.param.b32 %r1, [a];
+    st.param.b32 [r], %r1; ret; }
     .visible .entry k(.param .u64 x, .param .u64 y) .maxntid 32, 1, 1 {
-      .reg .b32 %r<3>; { .param .b32 a; .param .b32 b; st.param.b32 [a], 3; call (b), f, (a); ld.param.b32 %r1, [b]; }
+      .reg .b32 %r<3>; { .param .b32 a; .param .b32 b; st.param.b32 [a], 3; call (b), f, (a);
+      ld.param.b32 %r1, [b]; }
       ld.const.b32 %r2, [t+4]; div.s32 %r2, %r2, %r1; ret; }
     """,
 ]
@@ -179,7 +183,9 @@ def test_mutated_text_never_crashes(seed: int):
             else:
                 other = rng.randrange(len(text))
                 text[at:at] = text[other : other + rng.randint(1, 40)]
-        try:
+        with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):
             emulate("".join(text), [np.zeros(32, np.float32) for _ in range(2)], step_limit=20_000)
-        except (ValueError, NotImplementedError, RuntimeError):
-            pass
+
+
+def test_a_wrong_character_on_a_line_that_is_skipped():
+    assert "a character that PTX does not know" in body(".loc 1 2 \x07 3")
