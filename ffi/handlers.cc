@@ -75,6 +75,7 @@ ffi::Error ToBuffers(ffi::RemainingArgs operands, ffi::RemainingRets results, Bu
 //   grid, block, cluster        i64[3]
 //   smem_bytes, rows_per_cta    i64
 //   unit_bytes, dims i64[P]     of each tensor
+//   global_dims      i64[D]     of each run-time dimension
 //   batch            i64[R]     leading batch axes
 //   batch_mask       i64[P*R]
 template <class Binding>
@@ -90,6 +91,7 @@ auto WithRecord(Binding binding) {
       .template Attr<int64_t>("rows_per_cta")
       .template Attr<Int64s>("unit_bytes")
       .template Attr<Int64s>("dims")
+      .template Attr<Int64s>("global_dims")
       .template Attr<Int64s>("batch")
       .template Attr<Int64s>("batch_mask");
 }

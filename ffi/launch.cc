@@ -121,7 +121,12 @@ Status CheckRunTimeDims(const LaunchRecord& record) {
     return Invalid(record,
                    "rows_per_cta takes the grid from run-time dimension 1, and no tensor has it");
   }
-  return {};
+  if (record.global_dims.size != RunTimeDims(record)) {
+    return Invalid(record,
+                   "attribute global_dims must have an element for each run-time dimension, " +
+                       to_string(highest) + ", got " + to_string(record.global_dims.size));
+  }
+  return CheckRange(record, "global_dims", record.global_dims, 0, INT64_MAX);
 }
 
 std::string TensorName(const Buffers& buffers, size_t i) {
@@ -181,6 +186,43 @@ Status ResolveSizes(const LaunchRecord& record, const Buffers& buffers, Resolved
   std::replace(dims.begin(), dims.end(), kUnknown, uint64_t{0});
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (record.dims[i] > 0) resolved->tensors[i].bytes *= dims[record.dims[i] - 1];
+  }
+  return {};
+}
+
+// Whether no operand has this run-time dimension: it counts partial sums over another one.
+bool CountsSums(const LaunchRecord& record, const Buffers& buffers, size_t dim) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (!buffers[i].is_result && record.dims[i] == static_cast<int64_t>(dim + 1)) return false;
+  }
+  return true;
+}
+
+// XLA splits each tensor by itself, and pads what the devices do not divide: of 60 rows and 12 sums
+// over 5 of them, each of eight devices gets 8 rows and 2 sums, which do not belong together. Where
+// the split is alike, padding ends up with padding, or, if another axis comes before the padded
+// one, in a sum: sums take no padding, unless each is of one row.
+Status CheckSplit(const LaunchRecord& record, const Buffers& buffers,
+                  const ResolvedLaunch& resolved) {
+  const Int64s& global = record.global_dims;
+  const auto local = [&](size_t dim) { return static_cast<int64_t>(resolved.run_time_dims[dim]); };
+  const auto share = [&](size_t dim) {
+    return to_string(local(dim)) + " of the " + to_string(global[dim]) +
+           " that run-time dimension " + to_string(dim + 1) + " counts";
+  };
+  for (size_t dim = 1; dim < global.size; ++dim) {
+    if (global[0] == 0 || global[dim] == 0) continue;
+    int64_t left = 0, right = 0;
+    const bool alike = Multiply(local(dim), global[0], &left) &&
+                       Multiply(global[dim], local(0), &right) && left == right;
+    const bool padded = local(0) > 0 && global[0] % local(0) != 0;
+    const bool sums = CountsSums(record, buffers, 0) || CountsSums(record, buffers, dim);
+    if (!alike || (padded && sums && global[dim] != global[0])) {
+      return Invalid(record, "XLA split the rows unevenly: a device has " + share(0) + " and " +
+                                 share(dim) +
+                                 "; make the sharded dimension a multiple of the devices over "
+                                 "which it is sharded");
+    }
   }
   return {};
 }
@@ -288,6 +330,7 @@ Result<ResolvedLaunch> Resolve(const LaunchRecord& record, const Buffers& buffer
   }
   ResolvedLaunch resolved;
   JAX_PTX_RETURN_IF_ERROR(ResolveSizes(record, buffers, &resolved));
+  JAX_PTX_RETURN_IF_ERROR(CheckSplit(record, buffers, resolved));
   JAX_PTX_RETURN_IF_ERROR(MarkAliases(record, buffers, &resolved));
   JAX_PTX_RETURN_IF_ERROR(ResolveBatch(record, buffers, &resolved));
   JAX_PTX_RETURN_IF_ERROR(ResolveGeometry(record, &resolved));

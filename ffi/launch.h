@@ -39,6 +39,9 @@ using Buffers = InlineVector<Buffer, 16>;
 // With `rows_per_cta > 0` the grid's x is ceil(dimension 1 / rows_per_cta), rounded up to whole
 // clusters and at most grid[0].
 //
+// `global_dims[d - 1]` is the size of run-time dimension d in the program as it was written, before
+// XLA split it over devices; 0 means unknown. With it, tensors that were split unalike are noticed.
+//
 // With a `batch`, the kernel is launched once for each batch element, in order; `batch_mask[i *
 // rank + axis]` says whether tensor i has that leading batch axis or is shared.
 struct LaunchRecord {
@@ -52,6 +55,7 @@ struct LaunchRecord {
   int64_t rows_per_cta = 0;
   Int64s unit_bytes;
   Int64s dims;
+  Int64s global_dims;  // an element for each run-time dimension
   Int64s batch;
   Int64s batch_mask;
 };

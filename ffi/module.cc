@@ -46,6 +46,7 @@ class DictRecord {
     record.rows_per_cta = Integer(Get("rows_per_cta"));
     record.unit_bytes = Integers("unit_bytes");
     record.dims = Integers("dims");
+    record.global_dims = Integers("global_dims");
     record.batch = Integers("batch");
     record.batch_mask = Integers("batch_mask");
   }
@@ -88,7 +89,7 @@ class DictRecord {
 
   nb::dict attributes_;
   std::vector<nb::object> kept_;
-  std::vector<int64_t> values_[7];
+  std::vector<int64_t> values_[8];
   size_t n_values_ = 0;
 };
 

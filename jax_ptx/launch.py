@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -74,9 +75,19 @@ class Launch:
         return f"Launch({self.entry}, grid={self.grid}, block={self.block}, {len(self.ptx)} bytes of PTX)"
 
     def attributes(
-        self, batch: tuple[int, ...] = (), batch_mask: tuple[tuple[bool, ...], ...] = ()
+        self,
+        batch: tuple[int, ...] = (),
+        batch_mask: tuple[tuple[bool, ...], ...] = (),
+        global_dims: tuple[int, ...] = (),
     ) -> dict[str, Any]:
-        """The record as the custom call's attributes (`LaunchRecord` in ffi/launch.h)."""
+        """The record as the custom call's attributes (`LaunchRecord` in ffi/launch.h).
+
+        Args:
+            batch: leading axes over which the kernel is launched again and again.
+            batch_mask: for each tensor, which of them it has.
+            global_dims: the size of each run-time dimension before XLA splits it over devices, 0 where
+                it is not known; (): none is.
+        """
         return {
             "ptx": self.ptx,
             "entry": self.entry,
@@ -88,6 +99,7 @@ class Launch:
             "rows_per_cta": self.rows_per_cta,
             "unit_bytes": np.array(self.unit_bytes, np.int64),
             "dims": np.array(self.dims, np.int64),
+            "global_dims": np.array(global_dims or (0,) * max(self.dims, default=0), np.int64),
             "batch": np.array(batch, np.int64),
             "batch_mask": np.array([axis for axes in batch_mask for axis in axes], np.int64),
         }
@@ -176,7 +188,29 @@ def ptx_lowering(
     lower = jax.ffi.ffi_lowering(
         TARGET, operand_output_aliases=dict(aliases), extra_attributes=extra_attributes
     )
-    return lower(ctx, *operands, **launch.attributes(batch, batch_mask))
+    avals: list[Any] = [*ctx.avals_in, *ctx.avals_out]
+    global_dims = _global_dims(launch, avals, batch, batch_mask)
+    return lower(ctx, *operands, **launch.attributes(batch, batch_mask, global_dims))
+
+
+def _global_dims(
+    launch: Launch,
+    avals: Sequence[Any],
+    batch: tuple[int, ...],
+    batch_mask: tuple[tuple[bool, ...], ...],
+) -> tuple[int, ...]:
+    """The run-time dimensions of tensors of these types; 0 for one that is symbolic."""
+    sizes = [0] * max(launch.dims, default=0)
+    for index, (aval, dim) in enumerate(zip(avals, launch.dims, strict=False)):
+        if dim == 0 or not all(isinstance(size, int) for size in aval.shape):
+            continue
+        axes = batch_mask[index] if batch else ()
+        unit_bytes = launch.unit_bytes[index] * math.prod(
+            size for size, has in zip(batch, axes, strict=True) if has
+        )
+        if unit_bytes > 0:
+            sizes[dim - 1] = math.prod(aval.shape) * aval.dtype.itemsize // unit_bytes
+    return tuple(sizes)
 
 
 # ---- the generic primitive: a kernel as its author wrote it ----

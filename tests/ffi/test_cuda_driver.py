@@ -38,6 +38,7 @@ def call(text: str | None = None, **changes: Any) -> dict[str, Any]:
         "rows_per_cta": 0,
         "unit_bytes": [64, 64],
         "dims": [0, 0],
+        "global_dims": [0] * max(changes.get("dims", [0])),
         "batch": [],
         "batch_mask": [],
     }

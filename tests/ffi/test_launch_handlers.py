@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_ptx.launch import TARGET
+from jax_ptx.launch import TARGET, Launch, ptx_call
 
 DOUBLE = """
 .version 8.0
@@ -41,9 +41,8 @@ DOUBLE = """
 """
 
 
-def double(x: jax.Array, *, aliases: dict[int, int] | None = None, **changes: Any) -> jax.Array:
-    """2 * x by rows of 8 32-bit integers, a CTA each; the number of rows comes from the buffers."""
-    attributes = {
+def attributes(**changes: Any) -> dict[str, Any]:
+    record = {
         "ptx": DOUBLE,
         "entry": "double",
         "key": 0,
@@ -54,17 +53,20 @@ def double(x: jax.Array, *, aliases: dict[int, int] | None = None, **changes: An
         "rows_per_cta": 1,
         "unit_bytes": (32, 32),
         "dims": (1, 1),
+        "global_dims": (0,),
         "batch": (),
         "batch_mask": (),
         **changes,
     }
+    return {k: np.array(v, np.int64) if isinstance(v, tuple) else v for k, v in record.items()}
+
+
+def double(x: jax.Array, *, aliases: dict[int, int] | None = None, **changes: Any) -> jax.Array:
+    """2 * x by rows of 8 32-bit integers, a CTA each; the number of rows comes from the buffers."""
     call = jax.ffi.ffi_call(
         TARGET, jax.ShapeDtypeStruct(x.shape, x.dtype), input_output_aliases=aliases or {}
     )
-    return call(
-        x,
-        **{k: np.array(v, np.int64) if isinstance(v, tuple) else v for k, v in attributes.items()},
-    )
+    return call(x, **attributes(**changes))
 
 
 def rows(*shape: int) -> jax.Array:
@@ -159,6 +161,51 @@ def test_every_fake_device_at_once() -> None:
     x = jax.device_put(rows(8 * len(jax.devices()), 8), jax.NamedSharding(mesh, spec))
     mapped = jax.shard_map(double, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     np.testing.assert_array_equal(jax.jit(mapped)(x), 2 * np.asarray(x))
+
+
+def test_a_share_of_rows_that_were_split_unevenly_is_refused() -> None:
+    text = DOUBLE.replace("rows)", "rows, .param .u64 sums)")
+
+    def launch(local_rows: int, *global_dims: int) -> jax.Array:
+        """On a device that has some of the rows, and two of the sums over them."""
+        call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct((2, 8), jnp.int32))
+        return call(
+            rows(local_rows, 8), **attributes(ptx=text, dims=(1, 2), global_dims=global_dims)
+        )
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="XLA split the rows unevenly"):
+        launch(8, 60, 12).block_until_ready()  # of eight devices
+    launch(2, 16, 16).block_until_ready()
+
+
+def two_dims(x: jax.Array, y: jax.Array) -> jax.Array:
+    launch = Launch(
+        ptx="",
+        entry="f",
+        grid=(1, 1, 1),
+        block=(1, 1, 1),
+        cluster=(1, 1, 1),
+        smem_bytes=0,
+        unit_bytes=(32, 16, 16),
+        dims=(2, 1, 2),
+    )
+    result = jax.ShapeDtypeStruct((*x.shape[:-1], 4), jnp.int32)
+    return ptx_call(launch, x, y, result_types=[result])[0]
+
+
+def test_the_record_says_how_large_the_whole_is() -> None:
+    def global_dims(function: Any, *shapes: Any) -> str:
+        types = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes]
+        checks = [jax.export.DisabledSafetyCheck.custom_call(TARGET)]
+        exported = jax.export.export(jax.jit(function), disabled_checks=checks)(*types)
+        return exported.mlir_module().split("global_dims = dense<")[1].split(">")[0]
+
+    (b,) = jax.export.symbolic_shape("b")
+    assert global_dims(two_dims, (6, 5, 8), (12, 4)) == "[12, 30]"
+    assert global_dims(two_dims, (b, 5, 8), (12, 4)) == "[12, 0]"
+    mapped = jax.vmap(two_dims, (0, None))  # the batch is no part of the dimensions
+    assert global_dims(mapped, (3, 6, 5, 8), (12, 4)) == "[12, 30]"
+    assert global_dims(two_dims, (6, 0, 8), (0, 4)) == "0"  # of either
 
 
 def test_the_cuda_stages_are_registered_and_lower_without_a_gpu() -> None:

@@ -43,6 +43,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "rows_per_cta": 0,
         "unit_bytes": (16, 16),
         "dims": (0, 0),
+        "global_dims": (0,) * max(changes.get("dims", (0,))),
         "batch": (),
         "batch_mask": (),
         **changes,
@@ -80,6 +81,14 @@ def words(*shape: int) -> np.ndarray:
         ),
         ({"rows_per_cta": 1}, "rows_per_cta takes the grid from run-time dimension 1"),
         ({"rows_per_cta": -1, "dims": (1, 1)}, "rows_per_cta must be 0 or more, got -1"),
+        (
+            {"dims": (1, 1), "global_dims": (1, 1)},
+            "global_dims must have an element for each run-time dimension, 1, got 2",
+        ),
+        (
+            {"dims": (1, 1), "global_dims": (-1,)},
+            r"attribute global_dims\[0\] must be between 0 and .*got -1",
+        ),
         ({"ptx": ""}, "no PTX text"),
         ({"ptx": COPY + "\0"}, "NUL character, at offset"),
         ({"unit_bytes": (16, 8)}, "result 0 must have 8 bytes, got 16"),
@@ -141,6 +150,70 @@ def test_a_batch_is_one_launch_for_each_element() -> None:
     x, y = words(3, 4), np.zeros((2, 3, 4), np.uint32)
     _ext.emulate(record(batch=(2, 3), batch_mask=(0, 1, 1, 1)), [x, y], 1)
     np.testing.assert_array_equal(y, np.broadcast_to(x, y.shape))
+
+
+def run_share(
+    dims: tuple[int, ...], local: tuple[int, ...], whole: tuple[int, ...], n_results: int = 1
+) -> None:
+    """Launches on a device's share: tensor i has `local[dims[i] - 1]` words."""
+    parameters = ", ".join(f".param .u64 p{i}" for i in range(len(dims) + len(local)))
+    text = f".version 8.0\n.target sm_80\n.address_size 64\n.entry copy({parameters}) {{ ret; }}"
+    launch = record(ptx=text, unit_bytes=(4,) * len(dims), dims=dims, global_dims=whole)
+    _ext.emulate(launch, [words(local[dim - 1]) for dim in dims], n_results)
+
+
+# XLA pads each tensor by itself: of 60 rows each of eight devices gets 8, of 12 sums 2.
+@pytest.mark.parametrize(
+    ("local", "whole"),
+    [
+        ((60, 12), (60, 12)),
+        ((8, 2), (64, 16)),
+        ((64, 2), (64, 2)),
+        ((8, 8), (60, 60)),  # padded, and each sum is of one row
+        ((8, 2), (60, 0)),  # not known
+        ((8, 2), (0, 12)),
+        ((0, 0), (0, 0)),
+        ((2**20, 2**19), (2**31, 2**30)),
+    ],
+)
+def test_rows_and_sums_that_were_split_alike(
+    local: tuple[int, int], whole: tuple[int, int]
+) -> None:
+    run_share((1, 2), local, whole)
+    run_share((2, 1), local[::-1], whole[::-1])
+
+
+@pytest.mark.parametrize(
+    ("local", "whole"),
+    [
+        ((8, 2), (60, 12)),
+        ((8, 4), (60, 30)),  # alike, but a sum might take padding
+        ((8, 1), (64, 1)),  # one sum, on every device
+        ((60, 2), (60, 12)),
+        ((1, 1), (2**62, 2**61)),
+        ((4, 4), (2**62, 2**62 + 1)),
+    ],
+)
+def test_rows_and_sums_that_were_split_unlike(
+    local: tuple[int, int], whole: tuple[int, int]
+) -> None:
+    message = (
+        f"kernel `copy`: XLA split the rows unevenly: a device has {local[0]} of the {whole[0]} that "
+        f"run-time dimension 1 counts and {local[1]} of the {whole[1]} that run-time dimension 2 "
+        "counts; make the sharded dimension a multiple of the devices over which it is sharded"
+    )
+    with pytest.raises(ValueError, match=message):
+        run_share((1, 2), local, whole)
+    with pytest.raises(ValueError, match="XLA split the rows unevenly"):
+        run_share((2, 1), local[::-1], whole[::-1])  # the sums come first
+
+
+def test_rows_and_their_groups_may_be_padded() -> None:
+    run_share((1, 2, 1), (40, 8), (300, 60))  # groups are an operand: no sum takes padding
+    with pytest.raises(ValueError, match="XLA split the rows unevenly"):
+        run_share((1, 2, 1), (40, 8), (300, 50))
+    with pytest.raises(ValueError, match="run-time dimension 3 counts"):
+        run_share((1, 2, 1, 3), (40, 8, 16), (300, 60, 120))  # sums, with padding
 
 
 @pytest.mark.parametrize(
