@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -65,6 +67,25 @@ def test_a_tensor_that_is_not_contiguous_is_copied() -> None:
     (y,) = bridge.call(copy_launch(x.nbytes), [x], [((8, 8), "float32")])
     assert torch.equal(y, x)
     assert y.is_contiguous()
+
+
+# 16 bytes a thread, which the addresses must be multiples of.
+WIDE_COPY = (
+    COPY.replace("%r3, 2;", "%r3, 16;")
+    .replace("ld.global.u16 %h0", "ld.global.v4.u32 {%r0, %r1, %r2, %r3}")
+    .replace("st.global.u16 [%rd4], %h0", "st.global.v4.u32 [%rd4], {%r0, %r1, %r2, %r3}")
+)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "uint8"])
+@pytest.mark.parametrize("first", [1, 3, 16])
+def test_a_view_that_begins_anywhere(name: str, first: int) -> None:
+    dtype = getattr(torch, name)
+    x = torch.arange(128 + first).to(dtype)[first:]
+    assert x.is_contiguous()
+    launch = dataclasses.replace(copy_launch(x.nbytes), ptx=WIDE_COPY, grid=(x.nbytes // 128, 1, 1))
+    (y,) = bridge.call(launch, [x], [((128,), name)])
+    assert torch.equal(y, x)
 
 
 def test_a_view_with_pending_negation_passes_its_values() -> None:

@@ -11,6 +11,8 @@ import torch
 from jax_ptx import _ext
 from jax_ptx.launch import Launch
 
+_ALIGNMENT_BYTES = 32  # of the widest access of any target, ld.global.v8.b32 of sm_100
+
 
 def call(
     launch: Launch,
@@ -21,7 +23,8 @@ def call(
 
     Args:
         launch: the record.
-        tensors: the operands, on one device. One that is not contiguous is copied first.
+        tensors: the operands, on one device. One that is not contiguous is copied first, and so is
+            a view that does not begin at a multiple of 32 bytes.
         results: shape and dtype name, such as `"bfloat16"`, of each result.
 
     Returns:
@@ -34,8 +37,7 @@ def call(
     """
     _refuse_autograd(launch, tensors)
     device = _common_device(launch, tensors)
-    # A view with pending negation (a conjugate's imaginary part) holds other bits than its values.
-    operands = [tensor.detach().contiguous().resolve_neg() for tensor in tensors]
+    operands = [_as_operand(tensor) for tensor in tensors]
     outputs = [
         torch.empty(shape, dtype=_torch_dtype(launch, name), device=device)
         for shape, name in results
@@ -56,6 +58,15 @@ def call(
         arrays = [tensor.reshape(-1).view(torch.uint8).numpy() for tensor in buffers]
         _ext.emulate(attributes, arrays, len(outputs))
     return outputs
+
+
+def _as_operand(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy, in the memory that a kernel expects."""
+    # A view with pending negation (a conjugate's imaginary part) holds other bits than its values.
+    tensor = tensor.detach().contiguous().resolve_neg()
+    # XLA's buffers, and whole PyTorch tensors, begin where a kernel may use its widest access; a view
+    # such as x[1:] begins at any element, and there the access would fault.
+    return tensor.clone() if tensor.data_ptr() % _ALIGNMENT_BYTES else tensor
 
 
 def _refuse_autograd(launch: Launch, tensors: Sequence[torch.Tensor]) -> None:
