@@ -58,6 +58,7 @@ class Kernel:
         arch: str = "auto",
         version: Version | None = None,
         rows_per_cta: int = 0,
+        grid_dim: str | None = None,
         input_output_aliases: Mapping[int, int] | None = None,
     ) -> None:
         name = getattr(fn, "__name__", "")
@@ -71,6 +72,7 @@ class Kernel:
             _tiles(name, in_specs),
             _tiles(name, out_specs),
             tuple((input_output_aliases or {}).items()),
+            grid_dim,
         )
         self._constants = constants
         self._grid: Grid = (1, 1, 1) if grid is None else grid
@@ -289,6 +291,12 @@ class Kernel:
         signature.check_aliases()
         if self._rows_per_cta and not signature.run_time_dims:
             raise ValueError(f"{name}: rows_per_cta= needs a tile with a RunTime dimension")
+        if signature.grid_dim not in (None, *signature.run_time_dims):
+            known = ", ".join(signature.run_time_dims) or "none"
+            raise ValueError(
+                f"{name}: grid_dim must be a RunTime dimension of a tile ({known}), got "
+                f"{signature.grid_dim!r}"
+            )
 
 
 @overload
@@ -305,6 +313,7 @@ def kernel(
     arch: str = "auto",
     version: Version | None = None,
     rows_per_cta: int = 0,
+    grid_dim: str | None = None,
     input_output_aliases: Mapping[int, int] | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -325,7 +334,8 @@ def kernel(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         arch: a target such as "sm_90a"; "auto": the least that the kernel needs, from sm_80 up.
         version: the PTX version as (major, minor); None: the least that the kernel needs.
         rows_per_cta: when positive, the grid's x is ceil(rows / rows_per_cta) at the launch, at
-            most what `grid` says; rows is the first run-time dimension.
+            most what `grid` says; rows is the run-time dimension that `grid_dim` names.
+        grid_dim: the run-time dimension that the grid follows; None: the first.
         input_output_aliases: which input (by position) an output (by position) shares its memory
             with, for a kernel that writes in place. JAX copies the input first unless it is donated.
     """

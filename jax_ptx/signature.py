@@ -35,7 +35,8 @@ class Bound:
 class Signature:
     """Names and tiles of a kernel's tensors, inputs before outputs.
 
-    `aliases` are pairs (input, output) of positions that share their memory.
+    `aliases` are pairs (input, output) of positions that share their memory; `grid_dim` is the run-time
+    dimension that the grid follows, which comes first of them.
     """
 
     kernel: str
@@ -43,6 +44,7 @@ class Signature:
     in_specs: tuple[Tile, ...]
     out_specs: tuple[Tile, ...]
     aliases: tuple[tuple[int, int], ...] = ()
+    grid_dim: str | None = None
 
     @property
     def specs(self) -> tuple[Tile, ...]:
@@ -56,8 +58,10 @@ class Signature:
 
     @cached_property
     def run_time_dims(self) -> tuple[str, ...]:
-        """The run-time dimensions, in order of first appearance."""
-        return tuple(dict.fromkeys(s.run_time_dim for s in self.specs if s.run_time_dim))
+        """The run-time dimensions, in order of first appearance after `grid_dim`."""
+        names = dict.fromkeys(s.run_time_dim for s in self.specs if s.run_time_dim)
+        first = (self.grid_dim,) if self.grid_dim in names else ()
+        return (*first, *(name for name in names if name != self.grid_dim))
 
     @cached_property
     def dims(self) -> tuple[int, ...]:

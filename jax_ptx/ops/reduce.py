@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from jax_ptx.dsl import ptx, smem
 from jax_ptx.dsl.reg import Reg
+from jax_ptx.ops.layout import WARP
 
-WARP = 32
 
-
-def row_sum(value: Reg, thread: Reg, threads: int) -> None:
+def row_sum(value: Reg, thread: Reg, threads: int, parity: Reg | None = None) -> None:
     """Sums `value` over the `threads` threads of a row, in place: every thread ends with the total.
 
     A row of up to a warp takes `threads` neighbouring lanes; a longer one takes the whole CTA, whose
@@ -18,17 +17,20 @@ def row_sum(value: Reg, thread: Reg, threads: int) -> None:
         value: a register of a float type.
         thread: this thread's number in the CTA, read only when the row takes several warps.
         threads: a power of two.
+        parity: in a loop, a 32-bit register that is 0 and 1 by turns, the same in all threads: the
+            partials of one pass must not overwrite those that a slower warp still reads.
     """
     if threads > 1:
         ptx.warp.reduce_sum(value, width=min(threads, WARP))
     if threads <= WARP:
         return
     warps = threads // WARP
-    partials = smem.alloc(value.dtype, (warps,))
+    partials = smem.alloc(value.dtype, (1 if parity is None else 2, warps))
+    slot = 0 if parity is None else parity
     with ptx.if_((thread & (WARP - 1)) == 0):
-        partials[thread >> 5] = value
+        partials[slot, thread >> 5] = value
     ptx.bar.sync(0)
     # Each warp sums the partials by itself: cheaper than a second barrier for one warp's result.
-    partial = partials[thread & (warps - 1)]
+    partial = partials[slot, thread & (warps - 1)]
     getattr(ptx.inst.mov, value.dtype.name)(value, partial)
     ptx.warp.reduce_sum(value, width=warps)

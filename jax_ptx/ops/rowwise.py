@@ -1,4 +1,4 @@
-"""What the row-wise operations share: how their custom call is partitioned, and row-wise types.
+"""What the row-wise operations share: types, batching, and how their custom call is partitioned.
 
 XLA keeps a custom call local to each device only with all three of: a Shardy rule (propagation),
 `num_batch_dims` (the partitioner), and the target's registration as batch partitionable (launch.py).
@@ -6,44 +6,115 @@ XLA keeps a custom call local to each device only with all three of: a Shardy ru
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.interpreters import mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from jax_ptx.launch import Launch, ptx_lowering
 
-def partition_attributes(n_lead: int, n_grouped: int, avals: Sequence[Any], n_operands: int) -> Any:
-    """Attributes that let XLA split a row-wise custom call along the rows' leading dimensions.
 
-    Args:
-        n_lead: leading dimensions of x, `[*lead, n]`; at least two, since the partitioner slices any
-            operand whose rank reaches the number of split dimensions, and would slice a weight `[n]`.
-        n_grouped: leading dimensions of a mapped weight `[*lead[:n_grouped], n]`, 0 for a plain one;
-            only those are split then.
-        avals: types of the operands, then of the results. Each has x's shape or the weight's.
-        n_operands: how many of them are operands.
+class Role(enum.Enum):
+    """What a tensor of a row-wise kernel is, for x of `[*lead, n]`."""
+
+    ROWS = "[*lead, n]"
+    STATISTIC = "[*lead]"
+    WEIGHT = "[n], or [*lead[:k], n] where it is mapped"
+    PARTIAL = "[*blocks[:-1], blocks[-1] * runs, n]: sums over runs of rows"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A custom call of a row-wise kernel.
+
+    Attributes:
+        launch: the launch record.
+        order: for each of the kernel's operands, which operand of the primitive it is.
+        roles: what the kernel's operands and results are.
+        blocks: into how many blocks each of x's leading dimensions is cut; None: there is no partial.
+        runs: partials of a block.
+    """
+
+    launch: Launch
+    order: tuple[int, ...]
+    roles: tuple[Role, ...]
+    blocks: tuple[int, ...] | None = None
+    runs: int = 1
+
+
+def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) -> Any:
+    """Lowers to the custom call, partitioned along the rows' leading dimensions."""
+    inputs: list[Any] = [ctx.avals_in[i] for i in call.order]
+    return ptx_lowering(
+        ctx.replace(avals_in=inputs),
+        *(operands[i] for i in call.order),
+        launch=call.launch,
+        extra_attributes=_partition_attributes([*inputs, *ctx.avals_out], len(inputs), call),
+    )
+
+
+def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> Any:
+    """Attributes that let XLA split the custom call.
+
+    The partitioner slices any operand whose rank reaches the number of split dimensions, and would
+    slice a weight `[n]` if there was only one: x has two or more leading dimensions.
     """
     if any(not isinstance(size, int) or size == 0 for aval in avals for size in aval.shape):
         return None  # a rule states sizes: symbolic ones and 0 have none
-    letters = [*"ijklmnopqrstuvwxyz", *(f"z_{number}" for number in range(1, n_lead))][: n_lead + 1]
-    sizes = dict(zip(letters, max(avals, key=lambda aval: len(aval.shape)).shape, strict=True))
+    lead = avals[call.roles.index(Role.ROWS)].shape[:-1]
+    weights = [a for a, role in zip(avals, call.roles, strict=True) if role is Role.WEIGHT]
+    n_grouped = len(weights[0].shape) - 1 if weights else 0
+    sizes: dict[str, int] = {}
 
-    def spelling(aval: Any) -> str:
-        return f"[{', '.join([*letters[: len(aval.shape) - 1], letters[-1]])}]"
+    def factor(size: int) -> str:
+        letters = "ijklmnopqrstuvwxyz"  # Shardy's names; then z_1, z_2 and so on
+        past = len(sizes) - len(letters) + 1
+        name = letters[len(sizes)] if past < 1 else f"z_{past}"
+        sizes[name] = size
+        return name
 
-    operands = ", ".join(map(spelling, avals[:n_operands]))
-    results = ", ".join(map(spelling, avals[n_operands:]))
-    factors = ", ".join(f"{letter}={size}" for letter, size in sizes.items())
+    blocks = call.blocks or lead
+    rows, partials, whole = [], [], []
+    for size, count in zip(lead, blocks, strict=True):
+        # A dimension of several factors may have none of size 1, and no factor may be left over.
+        across = factor(count) if count > 1 or size == 1 else ""
+        within = factor(size // count) if size > count else ""
+        rows.append(across + within)
+        partials.append(across)
+        whole += [within] if within else []
+    n = factor(avals[call.roles.index(Role.ROWS)].shape[-1])
+    whole.append(n)
+    if Role.PARTIAL in call.roles:
+        if call.runs > 1:
+            whole.append(factor(call.runs))
+            partials[-1] = whole[-1] if blocks[-1] == 1 else partials[-1] + whole[-1]
+        partials = [names or factor(1) for names in partials]
+    spelling = {
+        Role.ROWS: [*rows, n],
+        Role.STATISTIC: rows,
+        Role.WEIGHT: [*rows[:n_grouped], n],
+        Role.PARTIAL: [*partials, n],
+    }
+    mappings = [f"[{', '.join(spelling[role])}]" for role in call.roles]
     rule = (
-        f"#sdy.op_sharding_rule<({operands}) -> ({results}) {{{factors}}} "
-        f"need_replication={{{letters[-1]}}}, custom>"
+        f"#sdy.op_sharding_rule<({', '.join(mappings[:n_operands])}) -> "
+        f"({', '.join(mappings[n_operands:])}) {{{', '.join(f'{k}={v}' for k, v in sizes.items())}}} "
+        f"need_replication={{{', '.join(whole)}}}, custom>"
     )
     return {
         "sdy.sharding_rule": mlir.ir.Attribute.parse(rule),
-        "mhlo.frontend_attributes": mlir.ir_attribute({"num_batch_dims": str(n_grouped or n_lead)}),
+        "mhlo.frontend_attributes": mlir.ir_attribute(
+            {"num_batch_dims": str(n_grouped or len(lead))}
+        ),
     }
+
+
+# ---- types ----
 
 
 def check_feature_axis(op: str, **operands: Any) -> None:
@@ -63,16 +134,92 @@ def check_feature_axis(op: str, **operands: Any) -> None:
 
 def row_sharding(x: Any, *others: Any) -> NamedSharding:
     """x's sharding, with each leading axis that only another operand shards taken from that operand."""
-    mesh = x.sharding.mesh
-    if not any(kind == AxisType.Explicit for kind in mesh.axis_types):
-        return NamedSharding(mesh, PartitionSpec())
-    spec = list(x.sharding.spec) + [None] * (len(x.shape) - len(x.sharding.spec))
+    if not _explicit(x):
+        return NamedSharding(x.sharding.mesh, PartitionSpec())
+    spec = _spec(x)
     for other in others:
         for axis, entry in enumerate(other.sharding.spec[: len(other.shape) - 1]):
             spec[axis] = spec[axis] if spec[axis] is not None else entry
-    return NamedSharding(mesh, PartitionSpec(*spec))
+    return NamedSharding(x.sharding.mesh, PartitionSpec(*spec))
+
+
+def shards(x: Any) -> tuple[int, ...]:
+    """Into how many parts an explicit mesh shards each of x's leading dimensions."""
+    counts = []
+    for entry in _spec(x)[:-1] if _explicit(x) else [None] * (len(x.shape) - 1):
+        names = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
+        count = 1
+        for name in names:
+            count *= x.sharding.mesh.shape[name]
+        counts.append(count)
+    return tuple(counts)
+
+
+def statistic(x: Any) -> Any:
+    """The type of a value for each row of x."""
+    return _like(x, x.shape[:-1], _spec(x)[:-1])
+
+
+def partial_sums(x: Any, blocks: tuple[Any, ...], runs: int) -> Any:
+    """The type of partial sums over x's rows (see `Role.PARTIAL`)."""
+    spec = [entry if count != 1 else None for entry, count in zip(_spec(x), blocks, strict=False)]
+    shape = (*blocks[:-1], blocks[-1] * runs, x.shape[-1])
+    return _like(x, shape, [*spec, None])
+
+
+def _like(x: Any, shape: tuple[int, ...], spec: Sequence[Any]) -> Any:
+    dtype = jnp.dtype("float64" if x.dtype == "float64" else "float32")
+    sharding = PartitionSpec(*spec) if _explicit(x) else PartitionSpec()
+    return x.update(
+        shape=shape,
+        dtype=dtype,
+        weak_type=False,
+        sharding=NamedSharding(x.sharding.mesh, sharding),
+    )
+
+
+def _explicit(x: Any) -> bool:
+    return any(kind == AxisType.Explicit for kind in x.sharding.mesh.axis_types)
+
+
+def _spec(x: Any) -> list[Any]:
+    return [*x.sharding.spec, *[None] * (len(x.shape) - len(x.sharding.spec))]
+
+
+# ---- arrays ----
+
+
+def batch(
+    operands: Sequence[Any], axes: Sequence[int | None], weights: Sequence[int]
+) -> tuple[int, list[Any]]:
+    """Makes a mapped axis a leading dimension of every operand that has x's.
+
+    Args:
+        operands: the primitive's operands.
+        axes: the mapped axis of each, or None.
+        weights: which of them are weights. If none is mapped they stay as they are, and the axis goes
+            behind the leading dimensions that they have; not behind x's last one, though, along which
+            runs of rows are summed.
+
+    Returns:
+        The axis's position in operands and results, and the operands.
+    """
+    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    n_lead = operands[0].ndim - 1 - (axes[0] is not None)
+    shared = all(axes[i] is None and operands[i].ndim <= n_lead for i in weights)
+    position = operands[weights[0]].ndim - 1 if weights and shared else 0
+    moved = []
+    for index, (operand, axis) in enumerate(zip(operands, axes, strict=True)):
+        if index in weights and shared:
+            moved.append(operand)
+        elif axis is not None:
+            moved.append(jnp.moveaxis(operand, axis, position))
+        else:
+            shape = (*operand.shape[:position], size, *operand.shape[position:])
+            moved.append(jnp.broadcast_to(jnp.expand_dims(operand, position), shape))
+    return position, moved
 
 
 def as_rows(x: jax.Array) -> jax.Array:
-    """x with at least two leading dimensions (see `partition_attributes`)."""
+    """x with at least two leading dimensions (see `_partition_attributes`)."""
     return x.reshape((1,) * (3 - x.ndim) + x.shape) if x.ndim < 3 else x

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from jax_ptx.dsl import ptx, reg
 from jax_ptx.dsl.operands import Address
 from jax_ptx.dsl.reg import Reg
+from jax_ptx.ops.layout import ACCESS_BYTES
 from jax_ptx.types import DType, b16, b32, bf16, f16, f32, f64
-
-ACCESS_BYTES = 16  # the widest access of a thread on every target
 
 
 def wide_type(dtype: DType) -> DType:

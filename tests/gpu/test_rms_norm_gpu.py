@@ -104,7 +104,7 @@ BAD = ".version {version}\n.target {target}\n.address_size 64\n.visible .entry f
             BAD.format(
                 version="7.0", target="sm_80", params=".param .u64 x, .param .u64 y", body="oops;"
             ),
-            r"(?s)cuLibraryLoadData.*ptxas",
+            r"(?s)refused the PTX.*ptxas.*oops",
         ),
         (
             BAD.format(

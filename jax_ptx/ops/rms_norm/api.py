@@ -67,7 +67,8 @@ def rms_norm(
     if implementation == "xla" or any(isinstance(d, int) and d == 0 for d in x.shape):
         return reference(x, weight, eps=eps)
     operands = (rowwise.as_rows(x),) if weight is None else (rowwise.as_rows(x), weight)
-    (y,) = bind_varying(rms_norm_p, *operands, eps=eps, emulate=implementation == "ptx")
+    emulate = implementation == "ptx"
+    (y,) = bind_varying(rms_norm_p, *operands, eps=eps, emulate=emulate, with_rstd=False)
     return y.reshape(x.shape)
 
 

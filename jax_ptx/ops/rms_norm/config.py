@@ -1,4 +1,4 @@
-"""How the kernel divides a row: a pure function of the row's length and dtype.
+"""How the kernels divide rows: pure functions of the row's length and dtype.
 
 The number of rows takes no part, so the order in which a row is summed, and with it every bit of the
 result, is the same whatever batch the row arrives in.
@@ -7,49 +7,125 @@ result, is the same whatever batch the row arrives in.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from jax_ptx.ops.layout import WARP, RowLayout, row_layout
 from jax_ptx.types import DType
 
-ACCESS_BYTES = 16  # the widest load of a thread on every target
-MAX_STEPS = 8  # accesses of a thread that are in flight, and whose values it keeps in registers
-MAX_STEPS_16_BIT = 6  # each holds twice the elements, which are widened: with 8, 1,024 threads spill
-LOOP_STEPS = 4  # accesses of one pass where a row is too long for that; bounds the text as well
-WARP = 32
-CTA_THREADS = 128  # small rows share a CTA of this size
-MAX_ROW_THREADS = 1024
-LOOP_THREADS = 512  # with 1,024 ptxas spills to make room for a second CTA
+# Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
+STEPS = 4
+CTA_THREADS = 128  # threads that short rows share
+# A row stays in registers up to this many accesses of a thread. Those of 16-bit elements hold twice as
+# many, which are widened: with eight of them 1,024 threads spill.
+MAX_STEPS = 8
+MAX_STEPS_16_BIT = 6
+LOOP_THREADS = 512  # for longer rows; with 1,024 ptxas spills to make room for a second CTA
+
+# Columns of a thread in the backward kernel: for each it keeps a float32 sum of dw, x and dy of this row,
+# and x and dy of the next.
+BACKWARD_COLUMNS = 16
+# 16-bit elements may be twice as many: where one warp can then hold a row, which needs no barrier, and
+# where the row would be too long otherwise, which leaves no registers for the next row.
+BACKWARD_COLUMNS_16_BIT = 32
+BACKWARD_MAX_THREADS = 512
+BACKWARD_CTA_THREADS = 256  # threads that short rows share
+# CTAs, and partial sums of dw: two for each of an H200's 132 SMs. Each reads a row while it reduces one.
+BACKWARD_CTAS = 264
+MIN_ROWS_PER_PARTIAL = 4  # fewer would save a CTA little time and cost memory under vmap
+MAX_SPLIT = 8  # ways in which a leading dimension can be sharded without gathering it for dw
 
 
 @dataclass(frozen=True)
-class Config:
+class ForwardConfig:
     """Attributes:
-    vector: elements of x in one access; divides n, so no access crosses a row's end.
-    threads: threads of one row, a power of two; up to 32 of them share a warp with other rows.
-    rows: rows of one CTA.
-    steps: accesses of one thread that cover a row, or, when `looped`, of one pass of the loop.
-    looped: the row is too long for registers: it is read twice, in a loop.
+    layout: how the threads share a row.
+    pass_steps: accesses of one thread in one pass of the loop; 0: the row is held in registers.
     """
 
-    vector: int
-    threads: int
-    rows: int
-    steps: int
-    looped: bool
+    layout: RowLayout
+    pass_steps: int
 
 
-def rms_norm_config(n: int, dtype: DType) -> Config:
+def forward_config(n: int, dtype: DType) -> ForwardConfig:
     """The configuration for rows of `n` elements of `dtype`."""
-    vector = math.gcd(n, ACCESS_BYTES * 8 // dtype.bits)
-    accesses = n // vector
-    # Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
-    threads = 1
-    while threads < MAX_ROW_THREADS and threads * 4 < accesses:
-        threads *= 2
-    steps = math.ceil(accesses / threads)
-    looped = steps > (MAX_STEPS if dtype.bits > 16 else MAX_STEPS_16_BIT)
-    if looped:
-        threads, steps = LOOP_THREADS, LOOP_STEPS
-    # A row of several warps has the CTA to itself: its barrier is the CTA's.
-    rows = CTA_THREADS // threads if threads <= WARP else 1
-    return Config(vector, threads, rows, steps, looped)
+    layout = row_layout(n, dtype, max_accesses=STEPS, max_elements=n, cta_threads=CTA_THREADS)
+    if layout.steps <= (MAX_STEPS if dtype.bits > 16 else MAX_STEPS_16_BIT):
+        return ForwardConfig(layout, 0)
+    return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), STEPS)
+
+
+@dataclass(frozen=True)
+class BackwardConfig:
+    """Attributes:
+    layout: how the threads share a row.
+    ahead: whether a row is loaded while the one before is reduced.
+    """
+
+    layout: RowLayout
+    ahead: bool
+
+
+def backward_config(n: int, dtype: DType) -> BackwardConfig | None:
+    """The configuration of the backward kernel; None: the row is too long for its registers."""
+    layout, twice = (
+        row_layout(
+            n, dtype, max_accesses=columns, max_elements=columns, cta_threads=BACKWARD_CTA_THREADS
+        )
+        for columns in (BACKWARD_COLUMNS, BACKWARD_COLUMNS_16_BIT)
+    )
+    if dtype.bits == 16 and layout.threads > WARP >= twice.threads:
+        return BackwardConfig(twice, True)
+    if layout.threads <= BACKWARD_MAX_THREADS:
+        return BackwardConfig(layout, True)
+    if dtype.bits == 16 and twice.threads <= BACKWARD_MAX_THREADS:
+        return BackwardConfig(twice, False)
+    return None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The partial sums of dw for x of `[*lead, n]`: one for each run of consecutive rows.
+
+    Attributes:
+        blocks: into how many blocks each of x's leading dimensions is cut; a sharded one is cut where
+            it is sharded.
+        runs: runs of each block, which fill the GPU and are never apart.
+    """
+
+    blocks: tuple[Any, ...]
+    runs: int
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The partials' leading dimensions, as many as x's: XLA's partitioner wants it so."""
+        return (*self.blocks[:-1], self.blocks[-1] * self.runs)
+
+    def insert(self, position: int, size: int) -> Parts:
+        """With one more leading dimension, which is not summed over."""
+        return Parts((*self.blocks[:position], size, *self.blocks[position:]), self.runs)
+
+
+def backward_parts(lead: Sequence[Any], shards: Sequence[int], n_grouped: int) -> Parts:
+    """How the rows of x, `[*lead, n]`, are cut for dw.
+
+    Args:
+        lead: x's leading dimensions; a symbolic one is not cut.
+        shards: into how many parts each is known to be sharded.
+        n_grouped: how many of them the weight has too: those are not summed over.
+    """
+    blocks: list[Any] = list(lead[:n_grouped])
+    left = MAX_SPLIT
+    for size, factor in zip(lead[n_grouped:], shards[n_grouped:], strict=True):
+        while factor < left and isinstance(size, int) and size > 0 and size % (2 * factor) == 0:
+            factor *= 2
+        blocks.append(factor)
+        left = max(1, left // factor)
+    if not all(isinstance(size, int) for size in lead):
+        return Parts(tuple(blocks), BACKWARD_CTAS)
+    n_blocks = max(math.prod(blocks), 1)
+    rows = math.prod(lead) // n_blocks
+    runs = min(-(-BACKWARD_CTAS // n_blocks), rows // MIN_ROWS_PER_PARTIAL)
+    # Where the last dimension is the weight's, a run is one of its elements.
+    return Parts(tuple(blocks), 1 if n_grouped == len(lead) else max(1, runs))

@@ -1,0 +1,70 @@
+"""How the threads of a CTA share rows: pure arithmetic on a row's length and dtype."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jax_ptx.types import DType
+
+ACCESS_BYTES = 16  # the widest access of a thread on every target
+WARP = 32
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Thread t of a row takes its accesses t, t + threads, t + 2 * threads and so on.
+
+    Attributes:
+        n: elements of a row.
+        vector: elements of one access; divides n, so that no access crosses a row's end.
+        threads: threads of one row, a power of two; up to 32 of them share a warp with other rows.
+        rows: rows of a CTA; 1 where a row takes several warps, since its barrier is the CTA's.
+    """
+
+    n: int
+    vector: int
+    threads: int
+    rows: int
+
+    @property
+    def accesses(self) -> int:
+        """Accesses that cover a row."""
+        return self.n // self.vector
+
+    @property
+    def steps(self) -> int:
+        """Accesses of the busiest thread."""
+        return math.ceil(self.accesses / self.threads)
+
+    @property
+    def stride(self) -> int:
+        """Elements from one access of a thread to its next."""
+        return self.threads * self.vector
+
+    @property
+    def cta_threads(self) -> int:
+        """Threads of a CTA."""
+        return self.threads * self.rows
+
+
+def row_layout(
+    n: int, dtype: DType, *, max_accesses: int, max_elements: int, cta_threads: int
+) -> RowLayout:
+    """The layout with the fewest threads that leave each at most so many accesses and elements of a
+    row; with 1,024 threads there may be more.
+
+    Args:
+        n: elements of a row.
+        dtype: their type.
+        max_accesses: the most accesses of a thread.
+        max_elements: the most elements of a thread.
+        cta_threads: threads of a CTA that short rows share.
+    """
+    vector = math.gcd(n, ACCESS_BYTES * 8 // dtype.bits)
+    each = vector * max(1, min(max_accesses, max_elements // vector))
+    threads = 1
+    while threads < MAX_THREADS and threads * each < n:
+        threads *= 2
+    return RowLayout(n, vector, threads, cta_threads // threads if threads <= WARP else 1)

@@ -1,0 +1,292 @@
+"""The backward kernel: dx and partial sums of dw in one read of x and dy.
+
+With `normal = x * rstd` and `dn = dy * weight`: `dx = rstd * (dn - normal * mean(dn * normal))` and
+`dw = sum over rows of dy * normal`. A CTA takes a run of consecutive rows, keeps its part of dw in
+registers, and loads each row while it reduces the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import dataclass
+
+from jax_ptx import types
+from jax_ptx.dsl import ptx, reg, smem
+from jax_ptx.dsl.reg import Reg
+from jax_ptx.dsl.tile import RunTime, Tensor, Tile
+from jax_ptx.kernel import kernel
+from jax_ptx.launch import Launch
+from jax_ptx.ops import vectors
+from jax_ptx.ops.layout import RowLayout
+from jax_ptx.ops.reduce import row_sum
+from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
+from jax_ptx.ops.rms_norm.kernels import MAX_GRID, elements_of, group_of, weight_tiles
+from jax_ptx.ops.rows import Predicates, Row
+from jax_ptx.ops.vectors import Elements
+from jax_ptx.types import DType, u32, u64
+
+
+@functools.cache
+def backward_launch(
+    *,
+    n: int,
+    x_dtype: str,
+    weight_dtype: str | None,
+    grouped: bool,
+    need_dx: bool,
+    need_dw: bool,
+) -> Launch | None:
+    """The launch for rows of n elements; None: a row is too long for the kernel.
+
+    Operands are x and dy `[rows, n]`, rstd `[rows]` and the weight; results are dx `[rows, n]` and dw's
+    partial sums `[parts, n]`, one for each run of rows, as far as they are needed.
+    """
+    x_type = types.by_numpy_name(x_dtype)
+    config = backward_config(n, x_type)
+    if config is None:
+        return None
+    wide = vectors.wide_type(x_type)
+    rows = Tile(RunTime("rows"), n, x_type)
+    weights = weight_tiles(n, weight_dtype, grouped)
+    outputs = (*[rows] * need_dx, *[Tile(RunTime("parts"), n, wide)] * need_dw)
+    emit = functools.partial(_backward, config, grouped)
+
+    def rms_norm_dx(x: Tensor, dy: Tensor, rstd: Tensor, weight: Tensor, dx: Tensor) -> None:
+        emit(x, dy, rstd, weight, dx, None)
+
+    def rms_norm_dw(x: Tensor, dy: Tensor, rstd: Tensor, weight: Tensor, dw: Tensor) -> None:
+        emit(x, dy, rstd, weight, None, dw)
+
+    def rms_norm_dx_dw(
+        x: Tensor, dy: Tensor, rstd: Tensor, weight: Tensor, dx: Tensor, dw: Tensor
+    ) -> None:
+        emit(x, dy, rstd, weight, dx, dw)
+
+    def rms_norm_unweighted_dx(x: Tensor, dy: Tensor, rstd: Tensor, dx: Tensor) -> None:
+        emit(x, dy, rstd, None, dx, None)
+
+    if not weights:
+        function = rms_norm_unweighted_dx
+    elif need_dw:
+        function = rms_norm_dx_dw if need_dx else rms_norm_dw
+    else:
+        function = rms_norm_dx
+    declare = kernel(
+        in_specs=(rows, rows, Tile(RunTime("rows"), wide), *weights),
+        out_specs=outputs,
+        grid=(MAX_GRID, 1, 1),
+        block=(config.layout.cta_threads, 1, 1),
+        rows_per_cta=1 if need_dw else config.layout.rows,
+        grid_dim="parts" if need_dw else "rows",
+    )
+    return declare(function).launch()
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A row in registers: packed x and dy, and rstd."""
+
+    x: list[list[Reg]]
+    dy: list[list[Reg]]
+    rstd: Reg
+
+    def assign(self, other: _Loaded) -> None:
+        """Copies another row's registers into this one's."""
+        for mine, theirs in ((self.x, other.x), (self.dy, other.dy)):
+            for registers, sources in zip(mine, theirs, strict=True):
+                for register, source in zip(registers, sources, strict=True):
+                    register.assign(source)
+        self.rstd.assign(other.rstd)
+
+
+def _backward(
+    config: BackwardConfig,
+    grouped: bool,
+    x: Tensor,
+    dy: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    dx: Tensor | None,
+    dw: Tensor | None,
+) -> None:
+    """The kernel's body."""
+    layout = config.layout
+    in_cta = reg.from_(ptx.special.tid.x(), u32)
+    this = Row(layout, in_cta & (layout.threads - 1))
+    in_group = in_cta >> (layout.threads.bit_length() - 1)
+    first, end = _run_of_rows(layout, dw is not None)
+    number = first + in_group
+    p_rstd, px, pdy = elements_of(rstd, x, dy)
+    p_dx = elements_of(dx)[0] if dx else None
+    moving = [p for p in (px, pdy, p_dx) if p]
+    for p in moving:
+        p.skip(number, layout.n)
+        p.skip(this.thread, layout.vector)
+    p_rstd.skip(number)
+    inside = this.predicates(None)
+    weights = _load_weight(this, weight, number if grouped else None, inside)
+    wide = vectors.wide_type(px.dtype)
+    sums = [reg.scalar(wide, init=0.0) for _ in range(layout.steps * layout.vector)] if dw else []
+
+    def load(exists: Reg) -> _Loaded:
+        predicates = [exists if p is None else p & exists for p in inside]
+        (scale,) = p_rstd.load(0, 1, exists)
+        return _Loaded(this.load(px, predicates), this.load(pdy, predicates), scale)
+
+    def advance() -> None:
+        for p in (px, pdy):
+            p.skip(layout.rows, layout.n)
+        p_rstd.skip(layout.rows)
+
+    current = load(number < end) if config.ahead else None
+    parity = reg.scalar(u32, init=0)
+    # Rows of one CTA advance together: every thread takes part in each reduction.
+    with ptx.while_(lambda: first < end):
+        exists = number < end
+        following = None
+        if current is None:
+            loaded = load(exists)
+        else:
+            loaded = current
+            advance()
+            following = load(number + layout.rows < end)
+        _one_row(
+            this,
+            in_cta,
+            parity,
+            loaded,
+            weights,
+            weight.dtype if weight else None,
+            sums,
+            px.dtype,
+            p_dx,
+            [exists if p is None else p & exists for p in inside],
+        )
+        if p_dx:
+            p_dx.skip(layout.rows, layout.n)
+        if current and following:
+            current.assign(following)
+        else:
+            advance()
+        ptx.inst.xor.b32(parity, parity, 1)
+        first += layout.rows
+        number += layout.rows
+    if dw:
+        _store_sums(this, in_cta, in_group, sums, elements_of(dw)[0], inside)
+    ptx.ret()
+
+
+def _run_of_rows(layout: RowLayout, by_parts: bool) -> tuple[Reg, Reg]:
+    """The CTA's first row and the row after its last.
+
+    Part k of p takes rows k * rows / p up to (k + 1) * rows / p, rounded down: where p is a multiple of
+    the blocks that rows are sharded into, no part crosses a block.
+    """
+    cta = reg.from_(ptx.special.ctaid.x(), u32)
+    rows = ptx.run_time_dim("rows")
+    if not by_parts:
+        first = cta * layout.rows
+        return first, (first + layout.rows).min(rows)
+    parts = ptx.run_time_dim("parts")
+    bounds = []
+    for k in (cta, cta + 1):
+        bound = reg.scalar(u64)
+        ptx.inst.cvt.u64.u32(bound, k)
+        ptx.inst.mul.lo.u64(bound, bound, rows)
+        ptx.inst.div.u64(bound, bound, parts)
+        bounds.append(bound)
+    return bounds[0], bounds[1]
+
+
+def _load_weight(
+    this: Row, weight: Tensor | None, row: Reg | None, inside: Predicates
+) -> list[list[Reg]] | None:
+    """The weight's part of this thread, packed; it stays in registers for all rows of the CTA."""
+    if weight is None:
+        return None
+    (p,) = elements_of(weight)
+    p.skip(this.thread, this.layout.vector)
+    if row is not None:
+        # A thread without a row reads the last group's weight, for nothing.
+        existing = row.min(ptx.run_time_dim("rows") - 1)
+        p.skip(group_of(existing, this.layout.n), this.layout.n)
+    return this.load(p, inside)
+
+
+def _one_row(
+    this: Row,
+    in_cta: Reg,
+    parity: Reg,
+    row: _Loaded,
+    weights: list[list[Reg]] | None,
+    weight_type: DType | None,
+    sums: list[Reg],
+    x_type: DType,
+    dx: Elements | None,
+    predicates: Predicates,
+) -> None:
+    """Adds a row to the sums of dw and stores its dx."""
+    layout, wide = this.layout, row.rstd.dtype
+    fma = getattr(ptx.inst.fma.rn, wide.name)
+
+    def terms(step: int) -> list[tuple[Reg, Reg, Reg]]:
+        """For each element of an access: x * rstd, dy, dy * weight. Cheaper again than kept."""
+        normals = [x * row.rstd for x in vectors.widen(row.x[step], x_type)]
+        dys = vectors.widen(row.dy[step], x_type)
+        if weights is None or weight_type is None:
+            return list(zip(normals, dys, dys, strict=True))
+        ws = [vectors.convert(w, wide) for w in vectors.widen(weights[step], weight_type)]
+        return [(a, dy, dy * w) for a, dy, w in zip(normals, dys, ws, strict=True)]
+
+    total = reg.scalar(wide, init=0.0)
+    for step in range(layout.steps):
+        for i, (normal, dy, dn) in enumerate(terms(step)):
+            if dx:
+                fma(total, dn, normal, total)
+            if sums:
+                partial = sums[step * layout.vector + i]
+                fma(partial, dy, normal, partial)
+    if not dx:
+        return
+    row_sum(total, in_cta, layout.threads, parity)
+    minus_mean = total * (-1.0 / layout.n)
+    for step, pred in enumerate(predicates):
+        values = []
+        for normal, _, dn in terms(step):
+            fma(dn, normal, minus_mean, dn)
+            values.append(dn * row.rstd)
+        dx.store(step * layout.stride, values, pred)
+
+
+def _store_sums(
+    this: Row, in_cta: Reg, in_group: Reg, sums: list[Reg], dw: Elements, inside: Predicates
+) -> None:
+    """Stores the CTA's partial of dw, after summing over the rows that the CTA takes side by side."""
+    layout = this.layout
+    dw.skip(reg.from_(ptx.special.ctaid.x(), u32), layout.n)
+    if layout.rows == 1:
+        dw.skip(this.thread, layout.vector)
+        for step, pred in enumerate(inside):
+            values = sums[step * layout.vector : (step + 1) * layout.vector]
+            dw.store(step * layout.stride, values, pred)
+        return
+    columns = smem.alloc(sums[0].dtype, (layout.rows, layout.n))
+    first = this.thread * layout.vector
+    first_column = reg.scalar(u32)
+    ptx.inst.cvt.u32.u64(first_column, first)
+    for step, pred in enumerate(inside):
+        with ptx.if_(pred) if pred is not None else contextlib.nullcontext():
+            for i in range(layout.vector):
+                column = first_column + (step * layout.stride + i)
+                columns[in_group, column] = sums[step * layout.vector + i]
+    ptx.bar.sync(0)
+    for start in range(0, layout.n, layout.cta_threads):
+        column = in_cta + start
+        with ptx.if_(column < layout.n):
+            total = columns[0, column]
+            for group in ptx.range_(1, layout.rows):
+                getattr(ptx.inst.add.rn, total.dtype.name)(total, total, columns[group, column])
+            out = Elements(reg.from_(dw.pointer, u64), dw.dtype)
+            out.skip(column)
+            out.store(0, [total])

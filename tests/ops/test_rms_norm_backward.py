@@ -1,0 +1,210 @@
+"""The fused backward kernel, emulated, and the formula: values, and how often each runs."""
+
+from __future__ import annotations
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jax_ptx
+from jax_ptx.ops.rms_norm.config import backward_config, backward_parts
+from jax_ptx.types import by_numpy_name
+from tests.ops import oracle
+from tests.ops.test_rms_norm_values import DTYPES, IMPLEMENTATIONS, ODD_LENGTHS, draw
+from tests.tolerance import assert_close
+
+LENGTHS = (*ODD_LENGTHS[::2], 512, 1000, 1001, 1024, 1025, 4096, 8192)
+
+
+def check(x, w, implementation: str = "ptx", argnums=(0, 1)) -> tuple[jax.Array, ...]:
+    """Compares the gradients for a random cotangent with float64."""
+    dy = draw(x.shape, x.dtype, 7)
+    f = lambda x, w: jax_ptx.rms_norm(x, w, eps=1e-5, implementation=implementation)
+
+    @jax.jit
+    def pull(x, w, dy):
+        operands = (x, w)
+
+        def of(*values):
+            full = list(operands)
+            for index, value in zip(argnums, values, strict=True):
+                full[index] = value
+            return f(*full)
+
+        return jax.vjp(of, *(operands[i] for i in argnums))[1](dy)
+
+    got = pull(x, w, dy)
+    dx, dw, size = oracle.rms_norm_grad(x, w, dy, eps=1e-5)
+    n, lead = x.shape[-1], tuple(range(x.ndim - 1))
+    for index, value in zip(argnums, got, strict=True):
+        assert value.dtype == (x, w)[index].dtype
+        if index == 0:
+            assert_close(value, dx, n, scale=size)
+        else:
+            if x.dtype != jnp.float64:  # the sums are float32, whatever the weight's dtype
+                value = value.astype(jnp.float32) if w.dtype == jnp.float64 else value
+            assert_close(value, dw.sum(lead), n, scale=np.abs(dw).sum(lead))
+    return got
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lengths(dtype: str, n: int) -> None:
+    check(draw((5, n), dtype), draw(n, dtype, 1))
+
+
+@pytest.mark.parametrize("n", [12289, 40000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_too_long_for_the_kernel_take_the_formula(dtype: str, n: int) -> None:
+    check(draw((2, n), dtype), draw(n, dtype, 1))
+
+
+def test_which_rows_the_kernel_takes() -> None:
+    assert backward_config(16384, by_numpy_name("bfloat16")) is not None
+    assert backward_config(8192, by_numpy_name("float32")) is not None
+    assert backward_config(65536, by_numpy_name("bfloat16")) is None
+
+
+@pytest.mark.parametrize("rows", [1, 2, 15, 47, 132, 133, 1000])
+@pytest.mark.parametrize("n", [4, 33, 160, 2048])
+def test_any_number_of_rows(rows: int, n: int) -> None:
+    check(draw((rows, n), "bfloat16", rows), draw(n, "float32", 1))
+
+
+@pytest.mark.parametrize("x_dtype", [*DTYPES, "float64"])
+@pytest.mark.parametrize("w_dtype", [*DTYPES, "float64"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_mixed_dtypes(x64, x_dtype: str, w_dtype: str, implementation: str) -> None:
+    check(draw((6, 40), x_dtype), draw(40, w_dtype, 1), implementation)
+
+
+@pytest.mark.parametrize("argnums", [(0,), (1,), (0, 1)])
+def test_each_operand_alone(argnums) -> None:
+    check(draw((3, 7, 100), "float32"), draw(100, "float32", 1), argnums=argnums)
+
+
+def test_without_a_weight() -> None:
+    check(draw((9, 100), "float32"), None, argnums=(0,))
+
+
+def test_rows_whose_rstd_cubed_underflows() -> None:
+    x = jnp.full((2, 64), 1e15, jnp.float32) * jnp.linspace(1, 2, 64)[None]
+    check(x, draw(64, "float32", 1))
+
+
+def test_the_weights_gradient_is_the_same_run_after_run() -> None:
+    x, w = draw((999, 64), "float32"), draw(64, "float32", 1)
+    first, second = (check(x, w)[1] for _ in range(2))
+    assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
+
+
+# ---- what runs ----
+
+
+def kernels(f, *args) -> collections.Counter[str]:
+    """How often each primitive of the library stands in a function's jaxpr."""
+    counts: collections.Counter[str] = collections.Counter()
+
+    def visit(jaxpr) -> None:
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name.startswith("ptx_"):
+                counts[eqn.primitive.name] += 1
+            for value in eqn.params.values():
+                for inner in value if isinstance(value, tuple | list) else (value,):
+                    if hasattr(inner, "eqns"):
+                        visit(inner)
+                    elif hasattr(inner, "jaxpr"):
+                        visit(inner.jaxpr)
+
+    visit(jax.make_jaxpr(f)(*args).jaxpr)
+    return counts
+
+
+def loss(x, w):
+    return (jax_ptx.rms_norm(x, w, implementation="ptx") ** 2).sum()
+
+
+def test_a_gradient_is_one_forward_and_one_backward_kernel() -> None:
+    x, w = draw((4, 16), "float32"), draw(16, "float32", 1)
+    expected = {"ptx_rms_norm": 1, "ptx_rms_norm_backward": 1}
+    for argnums in (0, 1, (0, 1)):
+        assert kernels(jax.grad(loss, argnums), x, w) == expected
+    assert kernels(jax.vmap(jax.grad(loss, 1), (0, None)), x[:, None], w) == expected
+
+
+def test_nothing_is_computed_that_is_not_asked_for() -> None:
+    x, w = draw((4, 16), "float32"), draw(16, "float32", 1)
+    text = lambda f: str(jax.make_jaxpr(f)(x, w))
+    assert "with_rstd=False" in text(loss)
+    assert "with_rstd=True" in text(jax.grad(loss))
+    assert "parts=None" in text(jax.grad(loss, 0))
+    assert "need_dx=False" in text(jax.grad(loss, 1))
+
+
+def test_what_a_gradient_keeps() -> None:
+    x, w = draw((4, 16), "bfloat16"), draw(16, "float32", 1)
+    f = lambda x, w: jax_ptx.rms_norm(x, w, implementation="ptx")
+    _, pull = jax.vjp(f, x, w)
+    kept = sorted((leaf.size, leaf.dtype.name) for leaf in jax.tree.leaves(pull))
+    # x, the weight and rstd; the tangent of x, instantiated as zeros, is not among them.
+    assert kept == [(4, "float32"), (16, "float32"), (64, "bfloat16")]
+
+
+def test_a_mapped_weight_has_a_gradient_of_its_own() -> None:
+    x, w = draw((3, 5, 16), "float32"), draw((3, 16), "float32", 1)
+    dx, dw = jax.vmap(jax.grad(loss, (0, 1)))(x, w)
+    for i in range(3):
+        alone = jax.grad(loss, (0, 1))(x[i], w[i])
+        np.testing.assert_allclose(dx[i], alone[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(dw[i], alone[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_mapped_weight_inside_a_map_over_rows() -> None:
+    x, w = draw((2, 3, 5, 16), "float32"), draw((3, 16), "float32", 1)
+    grad = jax.vmap(jax.vmap(jax.grad(loss, 1)), (0, None))
+    dw = grad(x, w)
+    for i in range(2):
+        for j in range(3):
+            alone = jax.grad(loss, 1)(x[i, j], w[j])
+            np.testing.assert_allclose(dw[i, j], alone, rtol=1e-5, atol=1e-5)
+
+
+# ---- how rows are cut ----
+
+
+@pytest.mark.parametrize("lead", [(1, 1), (1, 7), (8, 128), (1, 32768), (4, 4096, 2), (1, 10007)])
+def test_parts_divide_the_rows(lead) -> None:
+    parts = backward_parts(lead, (1,) * len(lead), 0)
+    assert all(size % block == 0 for size, block in zip(lead, parts.blocks, strict=True))
+    assert len(parts.shape) == len(lead)
+    assert 1 <= np.prod(parts.shape) <= min(272, np.prod(lead))
+
+
+def test_parts_follow_a_known_sharding_and_the_weights_dimensions() -> None:
+    assert backward_parts((1, 64), (1, 32), 0).blocks == (1, 32)
+    assert backward_parts((5, 64), (1, 1), 1).blocks[0] == 5
+    assert backward_parts((5, 64), (1, 1), 2).shape == (5, 64)
+
+
+@pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS, None])
+def test_uneven_rows_are_right_or_refused(implementation) -> None:
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+    x, w = draw((60, 16), "float32"), draw(16, "float32", 1)
+
+    def f(x, w):
+        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("d")))
+        return (jax_ptx.rms_norm(x, w, implementation=implementation) ** 2).sum()
+
+    expected = jax.grad(loss, 1)(x, w)
+    try:
+        dw = jax.block_until_ready(jax.jit(jax.grad(f, 1))(x, w))
+    except jax.errors.JaxRuntimeError as error:
+        assert implementation == "ptx"  # noqa: PT017  (either outcome is allowed)
+        assert "unevenly" in str(error)
+    else:
+        np.testing.assert_allclose(dw, expected, rtol=1e-4, atol=1e-4)
