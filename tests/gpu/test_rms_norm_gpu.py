@@ -46,6 +46,39 @@ def test_float64(x64) -> None:
     assert_close(jax_ptx.rms_norm(x, w), oracle.rms_norm(x, w, eps=1e-6), 1001)
 
 
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_gradients(dtype: str, n: int) -> None:
+    x, w, dy = on_gpu(draw((37, n), dtype), draw(n, dtype, 1), draw((37, n), dtype, 2))
+    pull = jax.jit(lambda x, w, dy: jax.vjp(jax_ptx.rms_norm, x, w)[1](dy))
+    dx, dw = pull(x, w, dy)
+    exact_dx, exact_dw, size = oracle.rms_norm_grad(x, w, dy, eps=1e-6)
+    assert_close(dx, exact_dx, n, scale=size)
+    assert_close(dw, exact_dw.sum(0), n, scale=np.abs(exact_dw).sum(0))
+    assert np.asarray(pull(x, w, dy)[1]).tobytes() == np.asarray(dw).tobytes()
+
+
+@pytest.mark.parametrize("rows", [1, 47, 131, 132, 133, 264, 265, 1000, 75600])
+@pytest.mark.parametrize("n", [8, 96, 768, 1536])
+def test_gradients_of_any_number_of_rows(rows: int, n: int) -> None:
+    x, w, dy = (draw(shape, "bfloat16", i) for i, shape in enumerate([(rows, n), (n,), (rows, n)]))
+    pull = jax.jit(lambda x, w, dy: jax.vjp(jax_ptx.rms_norm, x, w)[1](dy))
+    dx, dw = pull(*on_gpu(x, w, dy))
+    exact_dx, exact_dw, size = oracle.rms_norm_grad(x, w, dy, eps=1e-6)
+    assert_close(dx, exact_dx, n, scale=size)
+    assert_close(dw, exact_dw.sum(0), n, scale=np.abs(exact_dw).sum(0))
+
+
+def test_gradients_per_example_and_of_mapped_weights() -> None:
+    x, w = on_gpu(draw((3, 40, 96), "float32"), draw((3, 96), "float32", 1))
+    loss = lambda x, w: (jax_ptx.rms_norm(x, w) ** 2).sum()
+    for axes, weight in (((0, None), w[0]), ((0, 0), w)):
+        dw = jax.jit(jax.vmap(jax.grad(loss, 1), axes))(x, weight)
+        for i in range(3):
+            alone = jax.grad(loss, 1)(x[i], weight if weight.ndim == 1 else weight[i])
+            np.testing.assert_allclose(dw[i], alone, rtol=2e-5, atol=2e-4)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 255, 256, 300, 4096])
 def test_a_rows_bits_do_not_depend_on_its_batch(rows: int) -> None:
     x, w = on_gpu(draw((4096, 1024), "bfloat16"), draw(1024, "bfloat16", 1))
