@@ -27,6 +27,10 @@ class Target(NamedTuple):
         return f"sm_{self.number}{self.suffix}"
 
 
+AUTO_TARGETS = tuple(Target(*t) for t in sorted(TARGETS) if t[0] >= AUTO_FLOOR)
+"""What `arch="auto"` takes the first of."""
+
+
 def parse_target(arch: str) -> Target:
     """Reads "sm_90" or "sm_90a".
 

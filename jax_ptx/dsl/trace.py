@@ -18,7 +18,7 @@ from jax_ptx.dsl import isa
 from jax_ptx.dsl.module import Module, SharedLayout, SharedVariable, lay_out_shared
 from jax_ptx.dsl.operands import SYMBOL, Value, encode
 from jax_ptx.dsl.target import (
-    AUTO_FLOOR,
+    AUTO_TARGETS,
     Target,
     Version,
     least_version,
@@ -88,7 +88,7 @@ class Trace:
         self._n_blocks = 0
         self._forms: set[isa.Form] = set()
         self._least_version: Version = (0, 0)
-        self._least_target = Target(AUTO_FLOOR if target is None else 0)
+        self._targets = AUTO_TARGETS if target is None else (target,)  # that have everything so far
 
     # ---- names ----
 
@@ -151,7 +151,8 @@ class Trace:
                     kinds.append(kind)
             form = isa.find(name, tuple(kinds), predicated=pred is not None)
             if form not in self._forms:
-                self.require(form.version, Target(form.target, form.suffix), f"`{name}`")
+                also = [Target(*t) for t in form.also]
+                self.require(form.version, Target(form.target, form.suffix), f"`{name}`", also)
                 self._forms.add(form)
             guard = "" if pred is None else self._guard(pred)
         except (TypeError, ValueError) as e:
@@ -170,30 +171,36 @@ class Trace:
         """Appends a label."""
         self.body.append(f"{label}:")
 
-    def require(self, version: Version, target: Target, what: str) -> None:
+    def require(
+        self, version: Version, target: Target, what: str, also: Sequence[Target] = ()
+    ) -> None:
         """Notes that `what` needs a PTX version and a target; refuses what the author ruled out.
 
+        Args:
+            version: the least version that has it.
+            target: the least target that has it.
+            what: what it is, for the error.
+            also: targets that have it too, and that code for `target` does not run on.
+
         Raises:
-            ValueError: the author named a target or a version that lacks it.
+            ValueError: the author named a target or a version that lacks it, or no target has it
+                together with what came before.
         """
-        if self.target is not None and not supports(self.target, target):
+        enough = (target, *also)
+        left = tuple(t for t in self._targets if any(supports(t, needed) for needed in enough))
+        if not left:
+            needs = f"{what} needs target {' or '.join(map(str, enough))}"
+            if self.target is None:
+                raise ValueError(f"{needs}, and another instruction {self._targets[0]}")
             raise ValueError(
-                f"{what} needs target {target}; this kernel is for {self.target}: "
-                f'arch="{target}" or arch="auto" has it'
+                f'{needs}; this kernel is for {self.target}: arch="{target}" or arch="auto" has it'
             )
         if self.version is not None and version > self.version:
             raise ValueError(
                 f"{what} needs PTX version {version_text(version)}; this kernel is for version "
                 f"{version_text(self.version)}: version=None takes the least that is needed"
             )
-        least = self._least_target
-        if least.suffix or target.suffix:
-            if not (supports(least, target) or supports(target, least)):
-                raise ValueError(f"{what} needs target {target}, and another instruction {least}")
-            least = least if supports(least, target) else target
-        else:
-            least = max(least, target)
-        self._least_target = least
+        self._targets = left
         self._least_version = max(self._least_version, version)
 
     def _guard(self, pred: object) -> str:
@@ -246,7 +253,7 @@ class Trace:
                 self.require(least_version(shared.needs), shared.needs, "this much shared memory")
         except ValueError as e:
             raise self.error(ValueError, str(e)) from None
-        target = self.target or self._least_target
+        target = self._targets[0]
         least = max(self._least_version, least_version(target))
         if self.version is not None and self.version < least:
             raise self.error(

@@ -6,7 +6,7 @@ import pytest
 
 from jax_ptx import ptx, reg
 from jax_ptx.dsl.target import Target, parse_target, supports
-from jax_ptx.types import b32, bf16, f32
+from jax_ptx.types import b16, b32, bf16, f32
 from tests.dsl.tracing import text_of
 from tests.ptxas import assemble, assemble_everywhere
 
@@ -66,6 +66,56 @@ def test_a_cluster_needs_sm_90():
     assert header(text_of(ptx.bar.sync, cluster=(2, 1, 1))) == [".version 7.8", ".target sm_90"]
     with pytest.raises(ValueError, match=r"cluster=\(2, 1, 1\) needs target sm_90"):
         text_of(ptx.bar.sync, cluster=(2, 1, 1), arch="sm_80")
+
+
+def setmaxnreg():  # sm_90a, and each later `a` target, but no target without it
+    ptx.inst.setmaxnreg.inc.sync.aligned.u32(64)
+
+
+def to_e2m3():  # sm_100a and later `a` targets
+    ptx.inst.cvt.rn.satfinite.e2m3x2.f32(
+        reg.scalar(b16), reg.scalar(f32, 1.0), reg.scalar(f32, 2.0)
+    )
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
+def test_an_instruction_of_several_architecture_specific_targets(arch):
+    text = text_of(setmaxnreg, arch=arch)
+    assert header(text)[1] == f".target {arch}"
+    assemble(text, arch)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120"])
+def test_a_target_without_what_is_architecture_specific(arch):
+    message = (
+        rf"`setmaxnreg.*` needs target sm_90a or sm_100a or .*; this kernel is for {arch}: "
+        'arch="sm_90a" or arch="auto" has it'
+    )
+    with pytest.raises(ValueError, match=message):
+        text_of(setmaxnreg, arch=arch)
+
+
+def test_auto_takes_a_target_that_has_everything():
+    assert header(text_of(setmaxnreg))[1] == ".target sm_90a"
+
+    def both():
+        setmaxnreg()
+        to_e2m3()
+
+    text = text_of(both)
+    assert header(text) == [".version 8.6", ".target sm_100a"]
+    assemble(text, "sm_100a")
+
+    def neither():
+        f, members = reg.scalar(f32, 1.0), reg.scalar(b32, -1)
+        ptx.inst.redux.sync.min.f32(f, f, members)  # sm_100a or sm_103a
+        d, a, b = ([reg.scalar(t, 0) for _ in range(n)] for t, n in ((f32, 4), (b32, 4), (b32, 2)))
+        mma = ptx.inst.mma.sync.aligned.m16n8k32.row.col.kind__f8f6f4
+        mma.f32.e3m2.e3m2.f32(d, a, b, d)
+
+    message = "needs target sm_120a or sm_121a, and another instruction sm_100a"
+    with pytest.raises(ValueError, match=message):
+        text_of(neither)
 
 
 def test_targets_compare_as_numbers():
