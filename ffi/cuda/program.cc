@@ -124,7 +124,13 @@ Status Program::LoadLibrary(const LaunchRecord& record, int device) {
 }
 
 Status Program::ReadParameters(const LaunchRecord& record) {
-  for (n_parameters_ = 0;; ++n_parameters_) {
+  // Without a count, the first parameter that there is not ends the list. Tools that report every
+  // failed call, such as compute-sanitizer, report that one.
+  size_t count = SIZE_MAX;
+  if (driver_.cuKernelGetParamCount != nullptr) {
+    JAX_PTX_CUDA(driver_, cuKernelGetParamCount(kernel_, &count));
+  }
+  for (n_parameters_ = 0; n_parameters_ < count; ++n_parameters_) {
     size_t offset = 0, bytes = 0;
     const CUresult result = driver_.cuKernelGetParamInfo(kernel_, n_parameters_, &offset, &bytes);
     if (result == CUDA_ERROR_INVALID_VALUE) return {};  // past the last one
@@ -136,6 +142,7 @@ Status Program::ReadParameters(const LaunchRecord& record) {
                              " must be a .u64 of 8 bytes, got one of " + to_string(bytes));
     }
   }
+  return {};
 }
 
 Status Program::Check(const LaunchRecord& record, int device) const {
