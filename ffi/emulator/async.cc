@@ -230,7 +230,9 @@ Outcome CpAsync(Warp& w, const Step& s, uint32_t mask) {
   for (; mask != 0; mask &= mask - 1) {
     int lane = __builtin_ctz(mask);
     auto size = static_cast<uint32_t>(w.In<uint64_t>(rest[0])[lane]);
-    uint32_t used = i.operand_count > 3 ? w.In<uint32_t>(rest[1])[lane] : size;
+    uint32_t used = size;
+    if (s.target == 1) used = w.In<uint32_t>(rest[1])[lane];
+    if (s.target == 2 && (w.Predicate(rest[1]) >> lane & 1)) used = 0;
     if ((size != 4 && size != 8 && size != 16) || (i.Has(Mod::kCg) && size != 16)) {
       Report(w, s, lane, "cp.async copies 4, 8 or 16 bytes, and with .cg always 16");
       return Outcome::kFault;
@@ -309,6 +311,27 @@ Outcome CpAsyncBulk(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// st.async [to], values, [mbarrier]: to another CTA's shared memory, which hears of the bytes.
+template <class T>
+Outcome StoreAsync(Warp& w, const Step& s, uint32_t mask) {
+  uint32_t count = s.vector, bytes = count * sizeof(T);
+  const uint32_t* values = s.args + kAddressArgs;
+  for (; mask != 0; mask &= mask - 1) {
+    int lane = __builtin_ctz(mask);
+    uint64_t to = AsyncAddress(w, s.args, lane);
+    Space space = to >> kSlotBits == kSharedSlot ? Space::kNone : Space::kShared;
+    uint8_t* target = LocateLane(w, s, lane, space, to, bytes, Access::kWrite);
+    if (target == nullptr) return Outcome::kFault;
+    for (uint32_t e = 0; e < count; ++e) {
+      T value = w.In<T>(values[e])[lane];
+      std::memcpy(target + e * sizeof(T), &value, sizeof(T));
+    }
+    uint8_t* place = FindMbarrier(w, s, lane, AsyncAddress(w, values + count, lane), true);
+    if (place == nullptr || !AddBytes(w, s, lane, place, -int64_t{bytes})) return Outcome::kFault;
+  }
+  return Outcome::kNext;
+}
+
 }  // namespace
 
 Handler SelectAsync(const Instruction& i) {
@@ -325,6 +348,8 @@ Handler SelectAsync(const Instruction& i) {
       return CpAsyncMbarrier;
     case Op::kCpAsyncBulk:
       return CpAsyncBulk;
+    case Op::kStAsync:
+      return ptx::Bits(i.type[0]) == 64 ? StoreAsync<uint64_t> : StoreAsync<uint32_t>;
     case Op::kCpAsyncGroup:
     case Op::kCpAsyncBulkGroup:
       return Nothing;

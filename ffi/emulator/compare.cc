@@ -101,7 +101,10 @@ Outcome Set(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;
   uint32_t holds = CompareLanes<compare, T>(w, s, mask);
   if (i.operand_count == 4) holds = Combine(i, holds, w.Predicate(s.args[3]));
-  uint32_t yes = i.type[0] == Type::kF32 ? 0x3F800000 : 0xFFFFFFFF;
+  uint32_t yes = i.type[0] == Type::kF32    ? 0x3F800000
+                 : i.type[0] == Type::kF16  ? 0x3C00
+                 : i.type[0] == Type::kBF16 ? 0x3F80
+                                            : 0xFFFFFFFF;
   auto* d = w.Out<uint32_t>(s.args[0]);
   ForLanes(mask, [=](int l) { d[l] = holds >> l & 1 ? yes : 0; });
   return Outcome::kNext;

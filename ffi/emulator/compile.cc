@@ -5,6 +5,7 @@
 #include <map>
 
 #include "emulator/handlers.h"
+#include "emulator/layout.h"
 
 namespace jax_ptx::emulator {
 namespace {
@@ -18,24 +19,11 @@ using ptx::Space;
 using ptx::Type;
 using ptx::Variable;
 
-constexpr size_t kMaxCallDepth = 64;
-constexpr uint64_t kMaxRegisterBytes = uint64_t{256} << 20;  // a warp
-constexpr uint64_t kMaxLocalBytes = 512 * 1024;              // a thread, as on hardware
 constexpr uint32_t kConstantBank = 0x80000000;
 constexpr uint32_t kNegated = 0x80000000;
 
 // Numbers, symbols and special registers have the type that the form asks for, registers their own.
 bool IsWide(const Operand& operand) { return ptx::Bits(operand.type) == 64; }
-
-// Where a function's registers stand.
-struct Frame {
-  uint32_t first_number = 0;  // of Warp::written
-  uint32_t first_predicate = 0;
-  std::vector<uint32_t> offsets;  // bytes in the register file
-  uint32_t return_offset = 0;
-  uint32_t first_step = 0;
-  bool is_done = false;
-};
 
 class Compiler {
  public:
@@ -44,10 +32,6 @@ class Compiler {
   Result<std::unique_ptr<Program>> Run();
 
  private:
-  Status FindFunctions();
-  Status LayOutRegisters();
-  Status LayOutVariables();
-  void UseVariable(uint32_t index);
   Status EmitFunction(uint32_t function_index);
   Status Emit(uint32_t function_index, const Instruction& instruction);
   void EmitParameterLoad(const Instruction& instruction, const Operand* operands);
@@ -56,174 +40,28 @@ class Compiler {
   uint32_t SpecialArgument(ptx::Special special, bool is_wide);
   uint32_t Argument(const Frame& frame, const Operand& operand, bool is_wide);
   void AddStep(Step step, const Instruction& instruction);
-  uint64_t VariableAddress(uint32_t index) const { return addresses_.at(index); }
+  uint64_t VariableAddress(uint32_t index) const { return layout_.addresses.at(index); }
 
   const ptx::Module& module_;
   const Function& entry_;
   const std::vector<uint8_t>& parameters_;
   std::unique_ptr<Program> program_;
-  std::vector<uint32_t> reachable_;
-  std::map<uint32_t, Frame> frames_;
-  std::map<uint32_t, uint64_t> addresses_;
+  Layout layout_;
   std::map<std::pair<uint64_t, bool>, uint32_t> constants_;
   struct Lists {
     size_t step, args, reads, writes;
   };
   std::vector<Lists> lists_;
   struct Jump {
-    size_t step;
+    size_t step;  // or, of a table, the entry's place in Program::numbers
     uint32_t function, target;
+    bool is_entry = false;
   };
   std::vector<Jump> jumps_;
   std::map<uint32_t, std::vector<uint32_t>> step_of_;
-  uint32_t scratch_ = 0, sink_ = 0, sink_predicate_ = 0, predicate_base_ = 0;
   std::vector<uint32_t> reads_, writes_;  // of the instruction being emitted
   const Frame* frame_ = nullptr;
 };
-
-// Depth-first over calls. Registers belong to functions, not to calls, so recursion is refused.
-Status Compiler::FindFunctions() {
-  auto entry_index = static_cast<uint32_t>(&entry_ - module_.functions.data());
-  std::map<uint32_t, int> state;  // 1: on the path, 2: finished
-  struct Visit {
-    uint32_t function;
-    size_t next = 0;
-  };
-  std::vector<Visit> path{{entry_index}};
-  state[entry_index] = 1;
-  reachable_.push_back(entry_index);
-  while (!path.empty()) {
-    Visit& visit = path.back();
-    const Function& function = module_.functions[visit.function];
-    if (visit.next == function.code.size()) {
-      state[visit.function] = 2;
-      path.pop_back();
-      continue;
-    }
-    const Instruction& instruction = function.code[visit.next++];
-    if (instruction.op != Op::kCall || !module_.functions[instruction.target].is_defined) continue;
-    int& callee = state[instruction.target];
-    if (callee == 1 || path.size() == kMaxCallDepth) {
-      return Unimplemented("PTX line " + std::to_string(instruction.line) + ": `" +
-                           std::string(instruction.text.substr(0, 80)) +
-                           "`: recursive or very deep calls are not supported");
-    }
-    if (callee == 2) continue;
-    callee = 1;
-    reachable_.push_back(instruction.target);
-    path.push_back({instruction.target});
-  }
-  return {};
-}
-
-Status Compiler::LayOutRegisters() {
-  uint64_t bytes = 0;
-  auto take = [&](uint64_t size) {
-    uint64_t offset = bytes;
-    bytes += size;
-    return static_cast<uint32_t>(offset);
-  };
-  scratch_ = take(kLanes * 8);
-  sink_ = take(kLanes * 8);
-  uint32_t number = 0, predicates = 0;
-  for (uint32_t index : reachable_) {
-    const Function& function = module_.functions[index];
-    Frame& frame = frames_[index];
-    frame.first_number = number;
-    frame.return_offset = take(kLanes * 4);
-    for (size_t r = 0; r < function.registers.size(); ++r) {
-      if (ptx::Bits(function.registers[r]) > 64) {
-        return Unimplemented("register " + std::string(function.register_names[r]) +
-                             ": 128-bit registers are not supported");
-      }
-      frame.offsets.push_back(
-          take(ptx::Bits(function.registers[r]) == 64 ? kLanes * 8 : kLanes * 4));
-      program_->names.push_back(function.register_names[r]);
-      ++number;
-      if (bytes > kMaxRegisterBytes) return ResourceExhausted("the kernel has too many registers");
-    }
-  }
-  predicate_base_ = number;
-  program_->first_predicate = number;
-  for (uint32_t index : reachable_) {
-    const Function& function = module_.functions[index];
-    frames_[index].first_predicate = predicates;
-    predicates += function.predicate_count;
-    program_->names.insert(program_->names.end(), function.predicate_names.begin(),
-                           function.predicate_names.end());
-  }
-  sink_predicate_ = predicates;
-  program_->predicate_count = predicates + 3;  // a sink, false, true
-  program_->register_bytes = static_cast<uint32_t>(bytes);
-  return {};
-}
-
-void Compiler::UseVariable(uint32_t index) {
-  std::vector<uint32_t> pending{index};
-  while (!pending.empty()) {
-    uint32_t next = pending.back();
-    pending.pop_back();
-    if (!addresses_.emplace(next, 0).second) continue;
-    for (const auto& relocation : module_.variables[next].relocations) {
-      pending.push_back(relocation.variable);
-    }
-  }
-}
-
-Status Compiler::LayOutVariables() {
-  for (uint32_t index : reachable_) {
-    const Function& function = module_.functions[index];
-    for (const Operand& operand : function.operands) {
-      if (operand.variable != kNone) UseVariable(operand.variable);
-    }
-    for (uint32_t variable : function.results) UseVariable(variable);
-    for (uint32_t variable : function.arguments) UseVariable(variable);
-  }
-  uint64_t shared = 0, local = 0, dynamic_align = 16;
-  auto place = [](uint64_t* end, const Variable& variable) {
-    uint64_t begin = (*end + variable.align - 1) / variable.align * variable.align;
-    *end = begin + variable.bytes;
-    return begin;
-  };
-  for (auto& [index, address] : addresses_) {
-    const Variable& variable = module_.variables[index];
-    switch (variable.space) {
-      case Space::kShared:
-        if (variable.is_dynamic) {
-          dynamic_align = std::max<uint64_t>(dynamic_align, variable.align);
-        } else {
-          address = place(&shared, variable);
-        }
-        break;
-      case Space::kLocal:
-      case Space::kParam:
-        address = place(&local, variable);
-        break;
-      default:
-        if (program_->globals.size() == kMaxVariables) {
-          return ResourceExhausted("the kernel uses more than 4096 global variables");
-        }
-        address = (kFirstVariableSlot + program_->globals.size()) << kSlotBits | kSlotMiddle;
-        program_->globals.push_back(index);
-    }
-    if (shared > kMaxSharedBytes) {
-      return ResourceExhausted("the kernel's static shared memory exceeds the limit of " +
-                               std::to_string(kMaxSharedBytes) + " bytes");
-    }
-    if (local > kMaxLocalBytes) {
-      return ResourceExhausted(
-          "the kernel's local memory exceeds the limit of 524288 bytes a thread");
-    }
-  }
-  shared = (shared + dynamic_align - 1) / dynamic_align * dynamic_align;
-  for (auto& [index, address] : addresses_) {
-    const Variable& variable = module_.variables[index];
-    if (variable.space == Space::kShared && variable.is_dynamic) address = shared;
-  }
-  program_->static_shared_bytes = static_cast<uint32_t>(shared);
-  program_->local_bytes = static_cast<uint32_t>((local + 15) / 16 * 16);
-  return {};
-}
 
 uint32_t Compiler::Constant(uint64_t value, bool is_wide) {
   auto [entry, is_new] = constants_.emplace(std::make_pair(value, is_wide), 0);
@@ -248,17 +86,17 @@ uint32_t Compiler::SpecialArgument(ptx::Special special, bool is_wide) {
 uint32_t Compiler::Argument(const Frame& frame, const Operand& operand, bool is_wide) {
   switch (operand.kind) {
     case Operand::Kind::kSink:
-      return operand.type == Type::kPred ? sink_predicate_ : sink_;
+      return operand.type == Type::kPred ? layout_.sink_predicate : layout_.sink;
     case Operand::Kind::kRegister:
       (operand.is_destination ? writes_ : reads_).push_back(frame.first_number + operand.index);
       return frame.offsets[operand.index];
     case Operand::Kind::kPredicate: {
       uint32_t predicate = frame.first_predicate + operand.index;
-      (operand.is_destination ? writes_ : reads_).push_back(predicate_base_ + predicate);
+      (operand.is_destination ? writes_ : reads_).push_back(layout_.predicate_base + predicate);
       return predicate | (operand.is_negated ? kNegated : 0);
     }
     case Operand::Kind::kImmediate:
-      if (operand.type == Type::kPred) return sink_predicate_ + (operand.value != 0 ? 2 : 1);
+      if (operand.type == Type::kPred) return layout_.sink_predicate + (operand.value != 0 ? 2 : 1);
       return Constant(static_cast<uint64_t>(operand.value), is_wide);
     case Operand::Kind::kSpecial:
       return SpecialArgument(static_cast<ptx::Special>(operand.index), is_wide);
@@ -335,7 +173,7 @@ Status Compiler::EmitCall(const Instruction& i, const Operand* operands) {
                                            : copies(operands + results, callee.arguments, false);
     Step step;
     step.run = is_result ? CopyResults : Call;
-    step.value = frames_[i.target].return_offset;
+    step.value = layout_.frames[i.target].return_offset;
     lists_.push_back({program_->steps.size(), program_->numbers.size(), 0, 0});
     program_->numbers.insert(program_->numbers.end(), list.begin(), list.end());
     if (!is_result) jumps_.push_back({program_->steps.size(), i.target, 0});
@@ -370,7 +208,7 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
   std::vector<Step> after;
   std::vector<std::vector<uint32_t>> after_args;
   bool is_relaxed = i.op == Op::kLd || i.op == Op::kSt || i.op == Op::kCvt;
-  size_t scratch_uses = 0;
+  uint32_t scratch_uses = 0;  // at most one for each element of a vector, which has up to eight
   for (size_t k = 0; k < i.operand_count; ++k) {
     const Operand& operand = operands[k];
     if (operand.kind == Operand::Kind::kAddress) {
@@ -407,37 +245,38 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
     if (is_relaxed && is_wide && operand.kind == Operand::Kind::kRegister &&
         ptx::Bits(form_type) < 64) {
       // A 64-bit register for a narrower value: by way of a scratch register.
-      if (++scratch_uses > 1 && i.op != Op::kCvt) {
-        return Unimplemented("PTX line " + std::to_string(i.line) +
-                             ": a vector of registers wider than the type is not supported");
-      }
+      uint32_t scratch = layout_.scratch + kLanes * 4 * scratch_uses++;
       Step convert;
       convert.run = !operand.is_destination    ? Narrow
                     : ptx::IsSigned(form_type) ? WidenSigned
                                                : Widen;
       if (operand.is_destination) {
         after.push_back(convert);
-        after_args.push_back({argument, scratch_});
-        argument = scratch_;
+        after_args.push_back({argument, scratch});
       } else {
-        // Two halves of the scratch slot, as a conversion may need one at either end.
-        uint32_t half = scratch_ + kLanes * 4;
         lists_.push_back(
             {program_->steps.size(), program_->numbers.size(), program_->numbers.size() + 2, 0});
         convert.read_count = 1;
-        program_->numbers.insert(program_->numbers.end(), {half, argument, reads_.back()});
+        program_->numbers.insert(program_->numbers.end(), {scratch, argument, reads_.back()});
         reads_.pop_back();
         AddStep(convert, i);
-        argument = half;
       }
+      argument = scratch;
     }
     args.push_back(argument);
     // A second destination that was left out: a predicate nobody reads.
     bool may_pair =
         i.op == Op::kSetp || i.op == Op::kShfl || i.op == Op::kMatch || i.op == Op::kElect;
-    if (may_pair && k == 0 && i.destination_count == 1) args.push_back(sink_predicate_);
+    if (may_pair && k == 0 && i.destination_count == 1) args.push_back(layout_.sink_predicate);
   }
   FinishStep(i, operands, &step);
+  if (i.op == Op::kBrx) {
+    step.value = function.tables[i.target].size();
+    for (uint32_t target : function.tables[i.target]) {
+      jumps_.push_back({program_->numbers.size() + args.size(), function_index, target, true});
+      args.push_back(0);
+    }
+  }
   size_t base = program_->numbers.size();
   lists_.push_back(
       {program_->steps.size(), base, base + args.size(), base + args.size() + reads_.size()});
@@ -447,7 +286,8 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
   step.read_count = static_cast<uint8_t>(reads_.size());
   step.write_count = static_cast<uint8_t>(writes_.size());
   if (i.op == Op::kBra) jumps_.push_back({program_->steps.size(), function_index, i.target});
-  if (i.op == Op::kRet) step.value = function_index == reachable_[0] ? kNone : frame.return_offset;
+  if (i.op == Op::kRet)
+    step.value = function_index == layout_.reachable[0] ? kNone : frame.return_offset;
   AddStep(step, i);
   for (size_t k = 0; k < after.size(); ++k) {
     lists_.push_back({program_->steps.size(), program_->numbers.size(), 0, 0});
@@ -465,7 +305,7 @@ Status Compiler::EmitFunction(uint32_t index) {
     return end;
   }();
   const Function& function = module_.functions[index];
-  Frame& frame = frames_[index];
+  Frame& frame = layout_.frames[index];
   frame_ = &frame;
   frame.first_step = static_cast<uint32_t>(program_->steps.size());
   std::vector<uint32_t>& step_of = step_of_[index];
@@ -480,12 +320,11 @@ Status Compiler::EmitFunction(uint32_t index) {
 Result<std::unique_ptr<Program>> Compiler::Run() {
   program_->module = &module_;
   program_->entry = &entry_;
-  JAX_PTX_RETURN_IF_ERROR(FindFunctions());
-  JAX_PTX_RETURN_IF_ERROR(LayOutRegisters());
-  JAX_PTX_RETURN_IF_ERROR(LayOutVariables());
-  for (uint32_t index : reachable_) JAX_PTX_RETURN_IF_ERROR(EmitFunction(index));
+  JAX_PTX_RETURN_IF_ERROR(LayOut(module_, entry_, program_.get(), &layout_));
+  for (uint32_t index : layout_.reachable) JAX_PTX_RETURN_IF_ERROR(EmitFunction(index));
   for (const Jump& jump : jumps_) {
-    program_->steps[jump.step].target = step_of_[jump.function][jump.target];
+    uint32_t target = step_of_[jump.function][jump.target];
+    (jump.is_entry ? program_->numbers[jump.step] : program_->steps[jump.step].target) = target;
   }
   // The number list has stopped growing: its addresses hold now.
   for (const Lists& list : lists_) {

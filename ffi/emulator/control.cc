@@ -28,6 +28,25 @@ Outcome Jump(Warp& w, uint32_t mask, uint32_t target) {
 
 Outcome Branch(Warp& w, const Step& s, uint32_t mask) { return Jump(w, mask, s.target); }
 
+// args: index, then the steps of the table, step.value of them.
+Outcome BranchIndexed(Warp& w, const Step& s, uint32_t mask) {
+  const auto* index = w.In<uint32_t>(s.args[0]);
+  SavePcs(w);
+  for (uint32_t rest = w.active; rest != 0; rest &= rest - 1) {
+    int lane = __builtin_ctz(rest);
+    bool takes = mask >> lane & 1;
+    if (takes && index[lane] >= s.value) {
+      Report(w, s, lane,
+             "index " + std::to_string(index[lane]) + " is past the table's " +
+                 std::to_string(s.value) + " targets");
+      return Outcome::kFault;
+    }
+    w.lane_pc[lane] = takes ? s.args[1 + index[lane]] : w.pc + 1;
+  }
+  w.active = 0;
+  return Outcome::kRetry;
+}
+
 Outcome Exit(Warp& w, const Step&, uint32_t mask) {
   SavePcs(w);
   for (uint32_t rest = w.active & ~mask; rest != 0; rest &= rest - 1)
@@ -95,6 +114,8 @@ Handler SelectControl(const ptx::Instruction& i) {
   switch (i.op) {
     case Op::kBra:
       return Branch;
+    case Op::kBrx:
+      return BranchIndexed;
     case Op::kRet:
       return Return;
     case Op::kExit:

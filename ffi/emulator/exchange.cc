@@ -1,7 +1,7 @@
 // Exchange between the lanes of a warp: shfl, vote, match, redux, activemask, elect (PTX ISA 9.7.9
 // and 9.7.13).
 #include "emulator/handlers.h"
-#include "emulator/lanes.h"
+#include "emulator/number.h"
 #include "emulator/report.h"
 #include "emulator/schedule.h"
 
@@ -116,6 +116,27 @@ Outcome Redux(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// redux.sync.{min,max}{.abs}{.NaN}.f32
+Outcome ReduxFloat(Warp& w, const Step& s, uint32_t mask) {
+  if (Outcome outcome = Gather(w, s, mask, 2); outcome != Outcome::kNext) return outcome;
+  auto* d = w.Out<uint32_t>(s.args[0]);
+  const auto* a = w.In<uint32_t>(s.args[1]);
+  const Instruction& i = *s.source;
+  float result = std::numeric_limits<float>::quiet_NaN();
+  bool is_nan = false;
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    float value = Get<float>(a, __builtin_ctz(rest));
+    if (i.Has(Mod::kAbs)) value = std::fabs(value);
+    is_nan |= value != value;
+    bool is_better = i.Has(Mod::kMin) ? value < result || (value == result && std::signbit(value))
+                                      : value > result || (value == result && !std::signbit(value));
+    if (result != result || is_better) result = value;
+  }
+  if (is_nan && i.Has(Mod::kNanMode)) result = std::numeric_limits<float>::quiet_NaN();
+  ForLanes(mask, [=](int l) { Put<float>(d, l, Canonical(result)); });
+  return Outcome::kNext;
+}
+
 Outcome Activemask(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<uint32_t>(s.args[0]);
   ForLanes(mask, [=](int l) { d[l] = mask; });
@@ -145,6 +166,7 @@ Handler SelectExchange(const Instruction& i) {
     case Op::kMatch:
       return i.type[0] == Type::kB64 ? Match<uint64_t> : Match<uint32_t>;
     case Op::kRedux:
+      if (i.type[0] == Type::kF32) return ReduxFloat;
       return i.type[0] == Type::kS32 ? Redux<int32_t> : Redux<uint32_t>;
     case Op::kActivemask:
       return Activemask;

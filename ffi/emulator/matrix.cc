@@ -59,6 +59,22 @@ Outcome Matrices(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// The transpose of an 8 x 8 matrix that the lanes hold.
+Outcome Movmatrix(Warp& w, const Step& s, uint32_t mask) {
+  if (Outcome outcome = WholeWarp(w, s, mask); outcome != Outcome::kNext) return outcome;
+  uint32_t a[kLanes];
+  std::memcpy(a, w.In<uint32_t>(s.args[1]), sizeof a);
+  auto* d = w.Out<uint32_t>(s.args[0]);
+  auto element = [&](int row, int column) {
+    return a[4 * row + column / 2] >> (16 * (column % 2)) & 0xFFFF;
+  };
+  for (int lane = 0; lane < kLanes; ++lane) {
+    int row = lane / 4, column = lane % 4 * 2;
+    d[lane] = element(column, row) | element(column + 1, row) << 16;
+  }
+  return Outcome::kNext;
+}
+
 template <class T>
 double Element(uint32_t bits, int half) {
   if constexpr (sizeof(T) == 4) {
@@ -131,6 +147,8 @@ Handler SelectMatrix(const Instruction& i) {
       return Matrices<true>;
     case Op::kStmatrix:
       return Matrices<false>;
+    case Op::kMovmatrix:
+      return Movmatrix;
     case Op::kMma:
       if (i.type[1] == Type::kTF32) return Mma<float>;
       return i.type[1] == Type::kBF16 ? Mma<BF16> : Mma<F16>;

@@ -60,6 +60,13 @@ Outcome FromGeneric(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// A cache policy means nothing here.
+Outcome NoPolicy(Warp& w, const Step& s, uint32_t mask) {
+  auto* d = w.Out<uint64_t>(s.args[0]);
+  ForLanes(mask, [=](int l) { d[l] = 0; });
+  return Outcome::kNext;
+}
+
 Outcome Isspacep(Warp& w, const Step& s, uint32_t mask) {
   const auto* a = w.In<uint64_t>(s.args[1]);
   const Instruction& i = *s.source;
@@ -172,6 +179,8 @@ Handler SelectMove(const Instruction& i) {
     case Op::kCvta:
       if (!is_wide) return Move32;
       return i.Has(Mod::kTo) ? FromGeneric : ToGeneric;
+    case Op::kCreatepolicy:
+      return NoPolicy;
     case Op::kIsspacep:
       return Isspacep;
     case Op::kMapa:

@@ -48,6 +48,7 @@ APPROXIMATION(Cos, std::cos(a))
 APPROXIMATION(Lg2, std::log2(a))
 APPROXIMATION(Ex2, std::exp2(a))
 APPROXIMATION(Tanh, std::tanh(a))
+struct Fused {};  // a * b + c, rounded once
 struct DivApprox {
   template <class T>
   static T Of(T a, T b) {
@@ -203,6 +204,34 @@ struct Gross {
   }
 };
 
+// .f32x2: two float32 in a 64-bit register.
+template <class F, bool ftz>
+Outcome Pairs(Warp& w, const Step& s, uint32_t mask) {
+  using A = Around<float, F, ftz, false>;
+  auto* d = w.Out<uint64_t>(s.args[0]);
+  const auto* a = w.In<uint64_t>(s.args[1]);
+  const auto* b = w.In<uint64_t>(s.args[2]);
+  const auto* c = w.In<uint64_t>(s.args[std::is_same_v<F, Fused> ? 3 : 2]);
+  auto half = [&](int l, int shift) -> uint64_t {
+    auto part = [=](const uint64_t* x) {
+      return A::In(BitCast<float>(static_cast<uint32_t>(x[l] >> shift)));
+    };
+    float result;
+    if constexpr (std::is_same_v<F, Fused>) {
+      result = std::fma(part(a), part(b), part(c));
+    } else {
+      result = F::Of(part(a), part(b));
+    }
+    return BitCast<uint32_t>(A::Out(result));
+  };
+  ForLanes(mask, [&](int l) { d[l] = half(l, 32) << 32 | half(l, 0); });
+  return Outcome::kNext;
+}
+template <class F>
+Handler SelectPairs(const Instruction& i) {
+  return i.Has(Mod::kFtz) ? Pairs<F, true> : Pairs<F, false>;
+}
+
 Handler SelectUnary(const Instruction& i, bool is_wide) {
   bool ftz = i.Has(Mod::kFtz);
   switch (i.op) {
@@ -260,6 +289,13 @@ Outcome RunRounded(Warp& w, const Step& s, uint32_t mask) {
 
 Handler SelectReal(const Instruction& i) {
   bool is_wide = i.type[0] == Type::kF64;
+  if (i.type[0] == Type::kF32x2) {
+    return i.op == Op::kAdd   ? SelectPairs<Add>(i)
+           : i.op == Op::kSub ? SelectPairs<Sub>(i)
+           : i.op == Op::kMul ? SelectPairs<Mul>(i)
+           : i.op == Op::kFma ? SelectPairs<Fused>(i)
+                              : nullptr;
+  }
   if (!is_wide && i.type[0] != Type::kF32) return nullptr;
   switch (i.op) {
     case Op::kAdd:

@@ -11,22 +11,24 @@ using ptx::Type;
 
 bool IsAsync(Op op) {
   return op == Op::kCpAsync || op == Op::kCpAsyncBulk || op == Op::kCpAsyncMbarrier ||
-         op == Op::kMbarrier || op == Op::kMbarrierArrive || op == Op::kMbarrierWait;
+         op == Op::kMbarrier || op == Op::kMbarrierArrive || op == Op::kMbarrierWait ||
+         op == Op::kStAsync;
 }
 
 Handler SelectHandler(const Instruction& i) {
   using Family = Handler (*)(const Instruction&);
-  static constexpr Family kFamilies[] = {SelectControl, SelectMemory,   SelectMove,
-                                         SelectCompare, SelectExchange, SelectBarrier,
-                                         SelectAtomic,  SelectAsync,    SelectMatrix};
+  static constexpr Family kFamilies[] = {SelectControl, SelectMemory,   SelectBits,    SelectMove,
+                                         SelectCompare, SelectExchange, SelectBarrier, SelectAtomic,
+                                         SelectAsync,   SelectMatrix};
   if (i.op == Op::kCvt) return SelectConvert(i);
   for (Family family : kFamilies) {
     if (Handler handler = family(i)) return handler;
   }
   // Arithmetic: the first type decides.
-  Handler inner = i.type[0] == Type::kF32 || i.type[0] == Type::kF64 ? SelectReal(i)
-                  : ptx::IsFloat(i.type[0])                          ? SelectHalf(i)
-                                                                     : SelectInteger(i);
+  Handler inner = i.type[0] == Type::kF32 || i.type[0] == Type::kF64 || i.type[0] == Type::kF32x2
+                      ? SelectReal(i)
+                  : ptx::IsFloat(i.type[0]) ? SelectHalf(i)
+                                            : SelectInteger(i);
   return inner;
 }
 
@@ -39,11 +41,18 @@ void FinishStep(const Instruction& i, const ptx::Operand* operands, Step* step) 
       step->value = 1;
       break;
     case Op::kLop3:
-      step->value = static_cast<uint64_t>(operands[4].value) & 0xFF;
+      step->value = static_cast<uint64_t>(operands[3 + i.destination_count].value) & 0xFF;
       break;
     case Op::kPrmt:
       step->value = static_cast<uint64_t>(
           i.Pick(Mod::kCount, Mod::kF4e, Mod::kB4e, Mod::kRc8, Mod::kEcl, Mod::kEcr, Mod::kRc16));
+      break;
+    case Op::kCpAsync:
+      // The fourth operand: nothing or a cache policy, the source's size, or whether to leave it
+      // out.
+      step->target = i.operand_count == 3 || ptx::Bits(operands[3].type) == 64 ? 0
+                     : operands[3].type == Type::kPred                         ? 2
+                                                                               : 1;
       break;
     case Op::kAddc:
     case Op::kSubc:
@@ -66,7 +75,9 @@ void FinishStep(const Instruction& i, const ptx::Operand* operands, Step* step) 
     case Op::kSqrt:
     case Op::kCvt: {
       int rounding = HostRounding(i);
-      if (rounding < 0 || (i.type[0] != Type::kF32 && i.type[0] != Type::kF64)) break;
+      bool is_real =
+          i.type[0] == Type::kF32 || i.type[0] == Type::kF64 || i.type[0] == Type::kF32x2;
+      if (rounding < 0 || !is_real) break;
       step->inner = step->run;
       step->run = RunRounded;
       step->value = static_cast<uint64_t>(rounding);

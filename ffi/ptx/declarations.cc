@@ -375,10 +375,9 @@ Status Parser::FunctionDeclaration(bool is_entry) {
     (void)Accept(';');
   }
   symbols_.EndFunction();
-  if (uint32_t branch = symbols_.unresolved_branch(); branch != kNone) {
-    const Instruction& instruction = function.code[branch];
-    return InvalidArgument("PTX line " + std::to_string(instruction.line) + ": `" +
-                           std::string(instruction.text.substr(0, 80)) + "`: no such label");
+  if (const Symbols::Use* use = symbols_.unresolved()) {
+    return InvalidArgument("PTX line " + std::to_string(use->line) + ": label `" +
+                           std::string(use->label.substr(0, 80)) + "` is not defined");
   }
   (void)symbols_.Declare(function.name, {Symbol::Kind::kFunction, Type::kNone, index});
   module_->functions[index] = std::move(function);

@@ -41,7 +41,6 @@ struct Statement {
 std::string At(const Token& token);  // "PTX line 3, column 5"
 
 // Appends the instruction to `function`.
-Status Decode(const Statement& statement, const Module& module, Symbols* symbols,
-              Function* function);
+Status Decode(const Statement& statement, Symbols* symbols, Function* function);
 
 }  // namespace jax_ptx::ptx

@@ -28,6 +28,7 @@ constexpr Set kSets[] = {
     {"$evict1",
      "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"},
     {"$evict2", "L2::evict_normal|L2::evict_first|L2::evict_last"},
+    {"$policy", "L2::evict_normal|L2::evict_first|L2::evict_last|L2::evict_unchanged"},
     {"$prefetch", "L2::64B|L2::128B|L2::256B"},
     {"$anyshared", "shared::cta|shared::cluster|shared"},
 };
@@ -39,6 +40,7 @@ constexpr Form kForms[] = {
     {"add", Op::kAdd, "sat s32", ">T T T"},
     {"add", Op::kAdd, "$round? ftz? sat? f32", ">T T T"},
     {"add", Op::kAdd, "$round? f64", ">T T T"},
+    {"add", Op::kAdd, "$round? ftz? f32x2", ">T T T"},
     {"add", Op::kAdd, "rn? ftz? sat? f16|f16x2", ">T T T"},
     {"add", Op::kAdd, "rn? bf16|bf16x2", ">T T T"},
     {"add", Op::kAddc, "cc $int32", ">T T T"},
@@ -47,6 +49,7 @@ constexpr Form kForms[] = {
     {"sub", Op::kSub, "sat s32", ">T T T"},
     {"sub", Op::kSub, "$round? ftz? sat? f32", ">T T T"},
     {"sub", Op::kSub, "$round? f64", ">T T T"},
+    {"sub", Op::kSub, "$round? ftz? f32x2", ">T T T"},
     {"sub", Op::kSub, "rn? ftz? sat? f16|f16x2", ">T T T"},
     {"sub", Op::kSub, "rn? bf16|bf16x2", ">T T T"},
     {"sub", Op::kSubc, "cc $int32", ">T T T"},
@@ -55,6 +58,7 @@ constexpr Form kForms[] = {
     {"mul", Op::kMul, "wide u16|u32|s16|s32", ">W T T"},
     {"mul", Op::kMul, "$round? ftz? sat? f32", ">T T T"},
     {"mul", Op::kMul, "$round? f64", ">T T T"},
+    {"mul", Op::kMul, "$round? ftz? f32x2", ">T T T"},
     {"mul", Op::kMul, "rn? ftz? sat? f16|f16x2", ">T T T"},
     {"mul", Op::kMul, "rn? bf16|bf16x2", ">T T T"},
     {"mul24", Op::kMul24, "hi|lo u32|s32", ">T T T"},
@@ -66,8 +70,10 @@ constexpr Form kForms[] = {
     {"mad", Op::kAddc, "hi|lo cc $int32", ">T T T T"},
     {"madc", Op::kAddc, "hi|lo cc? $int32", ">T T T T"},
     {"mad24", Op::kMad24, "hi|lo u32|s32", ">T T T T"},
+    {"mad24", Op::kMad24, "hi sat s32", ">T T T T"},
     {"fma", Op::kFma, "$round ftz? sat? f32", ">T T T T"},
     {"fma", Op::kFma, "$round f64", ">T T T T"},
+    {"fma", Op::kFma, "$round ftz? f32x2", ">T T T T"},
     {"fma", Op::kFma, "rn ftz? sat? relu? f16|f16x2", ">T T T T"},
     {"fma", Op::kFma, "rn relu? bf16|bf16x2", ">T T T T"},
     {"sad", Op::kSad, "$int", ">T T T T"},
@@ -112,12 +118,17 @@ constexpr Form kForms[] = {
     {"brev", Op::kBrev, "b32|b64", ">T T"},
     {"bfe", Op::kBfe, "$int32", ">T T b32 b32"},
     {"bfi", Op::kBfi, "b32|b64", ">T T T b32 b32"},
+    {"bmsk", Op::kBmsk, "clamp|wrap b32", ">T T T"},
+    {"szext", Op::kSzext, "clamp|wrap u32|s32", ">T T b32"},
+    {"fns", Op::kFns, "b32", ">T b32 b32 b32"},
+    {"dp2a", Op::kDp2a, "lo|hi u32|s32 u32|s32", ">b32 b32 b32 b32"},
     {"dp4a", Op::kDp4a, "u32|s32 u32|s32", ">b32 b32 b32 b32"},
     // Comparison and selection (9.7.6, 9.7.7).
     {"setp", Op::kSetp, "$compare ftz? $compared", ">p|p T T"},
     {"setp", Op::kSetp, "$compare and|or|xor ftz? $compared", ">p|p T T p"},
-    {"set", Op::kSet, "$compare ftz? u32|s32|f32 $compared", ">T U U"},
-    {"set", Op::kSet, "$compare and|or|xor ftz? u32|s32|f32 $compared", ">T U U p"},
+    {"set", Op::kSet, "$compare ftz? u16|u32|s16|s32|f16|bf16|f32 $compared", ">T U U"},
+    {"set", Op::kSet, "$compare and|or|xor ftz? u16|u32|s16|s32|f16|bf16|f32 $compared",
+     ">T U U p"},
     {"selp", Op::kSelp, "$value", ">T T T p"},
     {"slct", Op::kSlct, "ftz? $value s32|f32", ">T T T U"},
     // Logic and shifts (9.7.8).
@@ -131,6 +142,7 @@ constexpr Form kForms[] = {
     {"not", Op::kNot, "pred", ">p p"},
     {"cnot", Op::kCnot, "$bits", ">T T"},
     {"lop3", Op::kLop3, "b32", ">T T T T n"},
+    {"lop3", Op::kLop3, "or|and b32", ">T|p T T T n p"},
     {"shl", Op::kShl, "$bits", ">T T b32"},
     {"shr", Op::kShr, "b16|b32|b64|$int", ">T T b32"},
     {"shf", Op::kShf, "l|r clamp|wrap b32", ">T T T b32"},
@@ -141,8 +153,7 @@ constexpr Form kForms[] = {
     {"mov", Op::kMov, "$value|b128", ">T* T*"},
     {"cvt", Op::kCvt, "rn|rz|rm|rp|rni|rzi|rmi|rpi? ftz? sat? $number $number", ">R S"},
     {"cvt", Op::kCvt, "rn|rz relu? satfinite? f16|bf16 f32", ">R U"},
-    {"cvt", Op::kCvt, "rna satfinite? tf32 f32", ">b32 U"},
-    {"cvt", Op::kCvt, "rn|rz relu? tf32 f32", ">b32 U"},
+    {"cvt", Op::kCvt, "rn|rz|rna relu? satfinite? tf32 f32", ">b32 U"},
     {"cvt", Op::kCvt, "rn|rz relu? satfinite? f16x2|bf16x2 f32", ">b32 U U"},
     {"cvt", Op::kCvt, "rn satfinite relu? e4m3x2|e5m2x2 f32", ">b16 U U"},
     {"cvt", Op::kCvt, "rn satfinite relu? e4m3x2|e5m2x2 f16x2", ">b16 b32"},
@@ -157,9 +168,10 @@ constexpr Form kForms[] = {
      "$prefetch? v2|v4|v8? $memory",
      ">R* m b64?"},
     {"ld", Op::kLd,
-     "global nc $cache? $evict1? $evict2? L2::cache_hint? $prefetch? v2|v4|v8? $memory",
+     "weak? global $evict1? $evict2? nc L2::cache_hint? $prefetch? v2|v4|v8? $memory",
      ">R* m b64?"},
-    {"ld", Op::kLd, "weak? param|param::entry|param::func v2|v4? $memory", ">R* m"},
+    {"ld", Op::kLd, "mmio relaxed $scope $space? $memory", ">R* m"},
+    {"ld", Op::kLd, "weak? param|param::entry|param::func $cache? v2|v4? $memory", ">R* m"},
     {"ldu", Op::kLd, "global? v2|v4? $memory", ">R* m"},
     {"st", Op::kSt,
      "weak|volatile|relaxed|release|mmio? $scope? $space? $cache? $evict1? $evict2? "
@@ -167,16 +179,23 @@ constexpr Form kForms[] = {
      "v2|v4|v8? $memory",
      "m R* b64?"},
     {"st", Op::kSt, "weak? param|param::func v2|v4? $memory", "m R*"},
+    {"st", Op::kSt, "mmio relaxed $scope $space? $memory", "m R*"},
+    {"st", Op::kStAsync,
+     "async weak? shared::cluster? mbarrier::complete_tx::bytes v2|v4? "
+     "b32|b64|u32|u64|s32|s64|f32|f64",
+     "m T* m"},
     {"prefetch", Op::kNop, "global|local? L1|L2", "m"},
     {"prefetch", Op::kNop, "global $evict2", "m"},
     {"prefetchu", Op::kNop, "L1", "m"},
     {"applypriority", Op::kNop, "global? $evict2", "m n"},
     {"discard", Op::kNop, "global? L2", "m n"},
+    {"createpolicy", Op::kCreatepolicy, "fractional $policy $policy? b64", ">T f32?"},
     {"mapa", Op::kMapa, "shared::cluster? u32|u64", ">T T b32"},
     {"getctarank", Op::kGetctarank, "shared::cluster? u32|u64", ">b32 T"},
     {"ldmatrix", Op::kLdmatrix, "sync aligned m8n8 x1 trans? $anyshared? b16", ">{1 b32} m"},
     {"ldmatrix", Op::kLdmatrix, "sync aligned m8n8 x2 trans? $anyshared? b16", ">{2 b32} m"},
     {"ldmatrix", Op::kLdmatrix, "sync aligned m8n8 x4 trans? $anyshared? b16", ">{4 b32} m"},
+    {"movmatrix", Op::kMovmatrix, "sync aligned m8n8 trans b16", ">b32 b32"},
     {"stmatrix", Op::kStmatrix, "sync aligned m8n8 x1 trans? $anyshared? b16", "m {1 b32}"},
     {"stmatrix", Op::kStmatrix, "sync aligned m8n8 x2 trans? $anyshared? b16", "m {2 b32}"},
     {"stmatrix", Op::kStmatrix, "sync aligned m8n8 x4 trans? $anyshared? b16", "m {4 b32}"},
@@ -184,12 +203,19 @@ constexpr Form kForms[] = {
      ">{4 f32} {4 b32} {2 b32} {4 f32}"},
     {"mma", Op::kMma, "sync aligned m16n8k16 row col f16 f16 f16 f16",
      ">{2 b32} {4 b32} {2 b32} {2 b32}"},
+    {"mma", Op::kMma, "sync aligned m16n8k8 row col f16 f16 f16 f16",
+     ">{2 b32} {2 b32} {1 b32} {2 b32}"},
     {"mma", Op::kMma, "sync aligned m16n8k8 row col f32 f16|bf16 f16|bf16 f32",
      ">{4 f32} {2 b32} {1 b32} {4 f32}"},
     {"mma", Op::kMma, "sync aligned m16n8k8 row col f32 tf32 tf32 f32",
      ">{4 f32} {4 b32} {2 b32} {4 f32}"},
     // Asynchronous copies (9.7.9.25).
-    {"cp", Op::kCpAsync, "async ca|cg $anyshared global L2::cache_hint? $prefetch?", "m m n b32?"},
+    {"cp", Op::kCpAsync, "async ca|cg $anyshared global $prefetch?", "m m n b32?"},
+    {"cp", Op::kCpAsync, "async ca|cg $anyshared global $prefetch?", "m m n p"},
+    {"cp", Op::kCpAsync, "async ca|cg $anyshared global L2::cache_hint $prefetch?", "m m n b64"},
+    {"cp", Op::kCpAsync, "async ca|cg $anyshared global L2::cache_hint $prefetch?",
+     "m m n b32 b64"},
+    {"cp", Op::kCpAsync, "async ca|cg $anyshared global L2::cache_hint $prefetch?", "m m n p b64"},
     {"cp", Op::kCpAsyncGroup, "async commit_group", ""},
     {"cp", Op::kCpAsyncGroup, "async wait_group", "n"},
     {"cp", Op::kCpAsyncGroup, "async wait_all", ""},
@@ -205,30 +231,46 @@ constexpr Form kForms[] = {
      "m m b32 m"},
     {"cp", Op::kCpAsyncBulk, "async bulk global shared::cta bulk_group L2::cache_hint?",
      "m m b32 b64?"},
+    {"cp", Op::kNop, "async bulk prefetch L2 global L2::cache_hint?", "m b32 b64?"},
     {"cp", Op::kCpAsyncBulkGroup, "async bulk commit_group", ""},
     {"cp", Op::kCpAsyncBulkGroup, "async bulk wait_group read?", "n"},
     // Atomics (9.7.13.5 to 9.7.13.8).
-    {"atom", Op::kAtom, "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? exch b32|b64",
-     ">T m T"},
     {"atom", Op::kAtom,
-     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? cas b16|b32|b64", ">T m T T"},
+     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? exch L2::cache_hint? b32|b64",
+     ">T m T b64?"},
     {"atom", Op::kAtom,
-     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? and|or|xor b32|b64", ">T m T"},
+     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? cas L2::cache_hint? b16|b32|b64",
+     ">T m T T b64?"},
     {"atom", Op::kAtom,
-     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? add u32|s32|u64|f32|f64",
-     ">T m T"},
+     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? and|or|xor L2::cache_hint? "
+     "b32|b64",
+     ">T m T b64?"},
     {"atom", Op::kAtom,
-     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? add noftz $half", ">T m T"},
-    {"atom", Op::kAtom, "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? inc|dec u32",
-     ">T m T"},
+     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? add L2::cache_hint? "
+     "u32|s32|u64|f32|f64",
+     ">T m T b64?"},
     {"atom", Op::kAtom,
-     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? min|max u32|s32|u64|s64",
-     ">T m T"},
-    {"red", Op::kRed, "relaxed|release? $scope? global|$anyshared? and|or|xor b32|b64", "m T"},
-    {"red", Op::kRed, "relaxed|release? $scope? global|$anyshared? add u32|s32|u64|f32|f64", "m T"},
-    {"red", Op::kRed, "relaxed|release? $scope? global|$anyshared? add noftz $half", "m T"},
-    {"red", Op::kRed, "relaxed|release? $scope? global|$anyshared? inc|dec u32", "m T"},
-    {"red", Op::kRed, "relaxed|release? $scope? global|$anyshared? min|max u32|s32|u64|s64", "m T"},
+     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? add noftz L2::cache_hint? $half",
+     ">T m T b64?"},
+    {"atom", Op::kAtom,
+     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? inc|dec L2::cache_hint? u32",
+     ">T m T b64?"},
+    {"atom", Op::kAtom,
+     "relaxed|acquire|release|acq_rel? $scope? global|$anyshared? min|max L2::cache_hint? "
+     "u32|s32|u64|s64",
+     ">T m T b64?"},
+    {"red", Op::kRed,
+     "relaxed|release? $scope? global|$anyshared? and|or|xor L2::cache_hint? b32|b64", "m T b64?"},
+    {"red", Op::kRed,
+     "relaxed|release? $scope? global|$anyshared? add L2::cache_hint? u32|s32|u64|f32|f64",
+     "m T b64?"},
+    {"red", Op::kRed, "relaxed|release? $scope? global|$anyshared? add noftz L2::cache_hint? $half",
+     "m T b64?"},
+    {"red", Op::kRed, "relaxed|release? $scope? global|$anyshared? inc|dec L2::cache_hint? u32",
+     "m T b64?"},
+    {"red", Op::kRed,
+     "relaxed|release? $scope? global|$anyshared? min|max L2::cache_hint? u32|s32|u64|s64",
+     "m T b64?"},
     // Exchange between lanes (9.7.9.5 and on).
     {"shfl", Op::kShfl, "sync up|down|bfly|idx b32", ">T|p T b32 b32 b32"},
     {"vote", Op::kVote, "sync any|all|uni pred", ">p p b32"},
@@ -237,6 +279,7 @@ constexpr Form kForms[] = {
     {"match", Op::kMatch, "all sync b32|b64", ">b32|p T b32"},
     {"redux", Op::kRedux, "sync add|min|max u32|s32", ">T T b32"},
     {"redux", Op::kRedux, "sync and|or|xor b32", ">T T b32"},
+    {"redux", Op::kRedux, "sync min|max abs? NaN? f32", ">T T b32"},
     {"activemask", Op::kActivemask, "b32", ">T"},
     {"elect", Op::kElect, "sync", ">b32|p b32"},
     // Barriers and fences (9.7.13).
@@ -261,6 +304,9 @@ constexpr Form kForms[] = {
     {"fence", Op::kNop, "proxy alias|async", ""},
     {"fence", Op::kNop, "proxy async global|shared::cta|shared::cluster", ""},
     {"griddepcontrol", Op::kNop, "launch_dependents|wait", ""},
+    {"membar", Op::kNop, "proxy alias", ""},
+    {"setmaxnreg", Op::kNop, "inc|dec sync aligned u32", "n"},
+    {"pmevent", Op::kNop, "", "n"},
     {"nanosleep", Op::kNop, "u32", "T"},
     {"mbarrier", Op::kMbarrier, "init $anyshared? b64", "m b32"},
     {"mbarrier", Op::kMbarrier, "inval $anyshared? b64", "m"},
@@ -269,7 +315,7 @@ constexpr Form kForms[] = {
     {"mbarrier", Op::kMbarrier, "pending_count b64", ">b32 T"},
     {"mbarrier", Op::kMbarrierArrive,
      "arrive|arrive_drop expect_tx? release|relaxed? $scope? $anyshared? b64", ">T m b32?"},
-    {"mbarrier", Op::kMbarrierArrive, "arrive noComplete release? cta? $anyshared? b64",
+    {"mbarrier", Op::kMbarrierArrive, "arrive|arrive_drop noComplete release? cta? $anyshared? b64",
      ">T m b32"},
     {"mbarrier", Op::kMbarrierWait, "test_wait|try_wait acquire|relaxed? $scope? $anyshared? b64",
      ">p m T b32?"},
@@ -278,13 +324,50 @@ constexpr Form kForms[] = {
     // Control flow (9.7.12).
     {"bra", Op::kBra, "uni?", "l"},
     {"call", Op::kCall, "uni?", ""},
+    {"brx", Op::kBrx, "idx uni?", "b32"},
     {"ret", Op::kRet, "uni?", ""},
     {"exit", Op::kExit, "", ""},
     {"trap", Op::kTrap, "", ""},
     {"brkpt", Op::kTrap, "", ""},
 };
 
+bool SlotAccepts(std::string_view slot, std::string_view modifier) {
+  while (!slot.empty()) {
+    std::string_view choice = TakeWord(&slot, '|');
+    if (choice == modifier) return true;
+    if (choice.empty() || choice[0] != '$') continue;
+    for (const Set& set : kSets) {
+      if (set.name == choice && SlotAccepts(set.types, modifier)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+std::string_view TakeWord(std::string_view* list, char separator) {
+  size_t end = list->find(separator);
+  std::string_view word = list->substr(0, end);
+  *list = end == std::string_view::npos ? std::string_view() : list->substr(end + 1);
+  return word;
+}
+
+// Slots are taken greedily: no form has an optional slot whose words also start the next one.
+bool Matches(const Form& form, const std::vector<std::string_view>& modifiers) {
+  std::string_view slots = form.modifiers;
+  size_t next = 0;
+  while (!slots.empty()) {
+    std::string_view slot = TakeWord(&slots, ' ');
+    bool optional = slot.back() == '?';
+    if (optional) slot.remove_suffix(1);
+    if (next < modifiers.size() && SlotAccepts(slot, modifiers[next])) {
+      ++next;
+    } else if (!optional) {
+      return false;
+    }
+  }
+  return next == modifiers.size();
+}
 
 FormRange FindForms(std::string_view opcode) {
   // Rows of one opcode stand together, so a range is enough.
@@ -297,13 +380,6 @@ FormRange FindForms(std::string_view opcode) {
   }();
   auto found = index.find(opcode);
   return found == index.end() ? FormRange{nullptr, nullptr} : found->second;
-}
-
-std::string_view TypeSet(std::string_view name) {
-  for (const Set& set : kSets) {
-    if (set.name == name) return set.types;
-  }
-  return {};
 }
 
 }  // namespace jax_ptx::ptx

@@ -218,7 +218,7 @@ Status Parser::ParseCall(Statement* statement, Function* function) {
   }
   statement->text = std::string_view(module_->text)
                         .substr(statement->opcode.begin, previous_end_ - statement->opcode.begin);
-  JAX_PTX_RETURN_IF_ERROR(Decode(*statement, *module_, &symbols_, function));
+  JAX_PTX_RETURN_IF_ERROR(Decode(*statement, &symbols_, function));
   Instruction& call = function->code.back();
   call.target = callee_index;
   call.operand_count = static_cast<uint8_t>(results.size() + arguments.size());
@@ -253,8 +253,18 @@ Status Parser::ParseInstruction(Function* function, const Atom* guard) {
   if (statement.opcode.text == "call") return ParseCall(&statement, function);
 
   std::string_view label;
+  uint32_t table = kNone;
   if (statement.opcode.text == "bra") {
     JAX_PTX_RETURN_IF_ERROR(Word(&label));
+  } else if (statement.opcode.text == "brx") {
+    JAX_PTX_RETURN_IF_ERROR(ParseTerm(&statement.terms.emplace_back()));
+    JAX_PTX_RETURN_IF_ERROR(Expect(','));
+    const Symbol* symbol = symbols_.Find(token_.text);
+    if (symbol == nullptr || symbol->kind != Symbol::Kind::kTable) {
+      return Fail("expected the name of a .branchtargets list");
+    }
+    table = symbol->index;
+    Take();
   } else if (!token_.Is(';')) {
     do {
       if (statement.terms.size() == kMaxTerms) return Fail("an instruction has too many operands");
@@ -264,8 +274,26 @@ Status Parser::ParseInstruction(Function* function, const Atom* guard) {
   if (!token_.Is(';')) return Fail("expected `;`");
   statement.text = std::string_view(module_->text)
                        .substr(statement.opcode.begin, previous_end_ - statement.opcode.begin);
-  JAX_PTX_RETURN_IF_ERROR(Decode(statement, *module_, &symbols_, function));
-  if (!label.empty()) symbols_.UseLabel(label, static_cast<uint32_t>(function->code.size() - 1));
+  JAX_PTX_RETURN_IF_ERROR(Decode(statement, &symbols_, function));
+  auto index = static_cast<uint32_t>(function->code.size() - 1);
+  if (!label.empty()) symbols_.UseLabel(label, index, statement.opcode.line);
+  if (table != kNone) function->code.back().target = table;
+  return Expect(';');
+}
+
+// name: .branchtargets A, B, …; of brx.idx.
+Status Parser::BranchTargets(std::string_view name, Function* function) {
+  auto table = static_cast<uint32_t>(function->tables.size());
+  if (!symbols_.Declare(name, {Symbol::Kind::kTable, Type::kNone, table})) {
+    return Fail("the name is declared twice");
+  }
+  function->tables.emplace_back();
+  do {
+    uint32_t line = token_.line;
+    std::string_view label;
+    JAX_PTX_RETURN_IF_ERROR(Word(&label));
+    symbols_.UseLabelInTable(label, table, line);
+  } while (Accept(','));
   return Expect(';');
 }
 
@@ -316,6 +344,7 @@ Status Parser::BodyStatement(Function* function, bool* done) {
     if (ahead.Next().Is(':')) {
       Take();
       Take();
+      if (Accept(".branchtargets")) return BranchTargets(name.text, function);
       if (!symbols_.DeclareLabel(name.text, static_cast<uint32_t>(function->code.size()))) {
         return InvalidArgument(At(name) + ": label " + std::string(name.text) +
                                " is defined twice");

@@ -28,6 +28,7 @@ class Parser {
   Status Body(Function* function);
   Status BodyStatement(Function* function, bool* done);
   Status ParseInstruction(Function* function, const Atom* guard);
+  Status BranchTargets(std::string_view name, Function* function);
   Status ParseCall(Statement* statement, Function* function);
   Status ParseAtom(Atom* atom);
   Status ParseTerm(Term* term);

@@ -15,26 +15,99 @@ namespace jax_ptx::ptx {
 
 constexpr uint32_t kNone = 0xFFFFFFFF;
 
-#define JAX_PTX_OPCODES(X)                                                                        \
-  X(kAbs)                                                                                         \
-  X(kActivemask)                                                                                  \
-  X(kAdd) X(kAddc) X(kAlloca) X(kAnd) X(kAtom) X(kBar) X(kBarWarp) X(kBarrierCluster) X(kBfe)     \
-      X(kBfi) X(kBfind) X(kBra) X(kBrev) X(kCall) X(kClz) X(kCnot) X(kCopysign) X(kCos)           \
-          X(kCpAsync) X(kCpAsyncBulk) X(kCpAsyncBulkGroup) X(kCpAsyncGroup) X(kCpAsyncMbarrier)   \
-              X(kCvt) X(kCvta) X(kDiv) X(kDp4a) X(kElect) X(kEx2) X(kExit) X(kFma) X(kGetctarank) \
-                  X(kIsspacep) X(kLd) X(kLdmatrix) X(kLg2) X(kLop3) X(kMad) X(kMad24) X(kMapa)    \
-                      X(kMatch) X(kMax) X(kMbarrier) X(kMbarrierArrive) X(kMbarrierWait) X(kMin)  \
-                          X(kMma) X(kMov) X(kMul) X(kMul24) X(kNeg) X(kNop) X(kNot) X(kOr)        \
-                              X(kPopc) X(kPrmt) X(kRcp) X(kRed) X(kRedux) X(kRem) X(kRet)         \
-                                  X(kRsqrt) X(kSad) X(kSelp) X(kSet) X(kSetp) X(kShf) X(kShfl)    \
-                                      X(kShl) X(kShr) X(kSin) X(kSlct) X(kSqrt) X(kSt)            \
-                                          X(kStmatrix) X(kSub) X(kSubc) X(kTanh) X(kTestp)        \
-                                              X(kTrap) X(kVote) X(kXor)
-
+// What an instruction does; some opcodes of PTX are several of these, and the other way round.
 enum class Op : uint8_t {
-#define X(id) id,
-  JAX_PTX_OPCODES(X)
-#undef X
+  kAbs,
+  kActivemask,
+  kAdd,
+  kAddc,
+  kAnd,
+  kAtom,
+  kBar,
+  kBarWarp,
+  kBarrierCluster,
+  kBfe,
+  kBfi,
+  kBfind,
+  kBmsk,
+  kBra,
+  kBrev,
+  kBrx,
+  kCall,
+  kClz,
+  kCnot,
+  kCopysign,
+  kCos,
+  kCpAsync,
+  kCpAsyncBulk,
+  kCpAsyncBulkGroup,
+  kCpAsyncGroup,
+  kCpAsyncMbarrier,
+  kCreatepolicy,
+  kCvt,
+  kCvta,
+  kDiv,
+  kDp2a,
+  kDp4a,
+  kElect,
+  kEx2,
+  kExit,
+  kFma,
+  kFns,
+  kGetctarank,
+  kIsspacep,
+  kLd,
+  kLdmatrix,
+  kLg2,
+  kLop3,
+  kMad,
+  kMad24,
+  kMapa,
+  kMatch,
+  kMax,
+  kMbarrier,
+  kMbarrierArrive,
+  kMbarrierWait,
+  kMin,
+  kMma,
+  kMov,
+  kMovmatrix,
+  kMul,
+  kMul24,
+  kNeg,
+  kNop,
+  kNot,
+  kOr,
+  kPopc,
+  kPrmt,
+  kRcp,
+  kRed,
+  kRedux,
+  kRem,
+  kRet,
+  kRsqrt,
+  kSad,
+  kSelp,
+  kSet,
+  kSetp,
+  kShf,
+  kShfl,
+  kShl,
+  kShr,
+  kSin,
+  kSlct,
+  kSqrt,
+  kSt,
+  kStAsync,
+  kStmatrix,
+  kSub,
+  kSubc,
+  kSzext,
+  kTanh,
+  kTestp,
+  kTrap,
+  kVote,
+  kXor,
 };
 
 enum class Space : uint8_t { kNone, kGlobal, kShared, kLocal, kConst, kParam };
@@ -94,7 +167,7 @@ struct Instruction {
   Space space = Space::kNone;
   uint32_t guard = kNone;      // predicate register
   uint32_t first_operand = 0;  // in Function::operands
-  uint32_t target = kNone;     // branch: instruction; call: function
+  uint32_t target = kNone;     // branch: instruction; brx: table; call: function
   uint32_t line = 0;
   std::bitset<static_cast<size_t>(Mod::kCount)> modifiers;
   std::string_view text;  // as written, without guard and semicolon
@@ -120,8 +193,9 @@ struct Function {
   uint32_t predicate_count = 0;
   std::vector<Instruction> code;
   std::vector<Operand> operands;
-  uint32_t required_threads = 0;  // .reqntid, else 0
-  uint32_t max_threads = 0;       // .maxntid, else 0
+  std::vector<std::vector<uint32_t>> tables;  // .branchtargets: instructions
+  uint32_t required_threads = 0;              // .reqntid, else 0
+  uint32_t max_threads = 0;                   // .maxntid, else 0
 };
 
 struct Module {
@@ -160,6 +234,8 @@ struct FormRange {
   const Form* last;
 };
 FormRange FindForms(std::string_view opcode);
-std::string_view TypeSet(std::string_view name);  // "$int" -> "u16|u32|…"
+bool Matches(const Form& form, const std::vector<std::string_view>& modifiers);
+// Takes the next word off a list, such as the slots or the operands of a form.
+std::string_view TakeWord(std::string_view* list, char separator);
 
 }  // namespace jax_ptx::ptx

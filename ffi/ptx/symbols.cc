@@ -9,7 +9,7 @@ constexpr size_t kMaxDepth = 64;
 
 void Symbols::BeginFunction(Function* function) {
   function_ = function;
-  unresolved_ = kNone;
+  unresolved_ = Use();
   scopes_.emplace_back();
 }
 
@@ -30,9 +30,11 @@ void Symbols::Pop() {
   for (const Use& use : scope.uses) {
     auto label = scope.labels.find(use.label);
     if (label != scope.labels.end()) {
-      function_->code[use.instruction].target = label->second;
+      uint32_t& target = use.table == kNone ? function_->code[use.instruction].target
+                                            : function_->tables[use.table][use.instruction];
+      target = label->second;
     } else if (is_function) {
-      if (unresolved_ == kNone) unresolved_ = use.instruction;
+      if (unresolved_.line == 0) unresolved_ = use;
     } else {
       scopes_[scopes_.size() - 2].uses.push_back(use);
     }
@@ -88,8 +90,14 @@ bool Symbols::DeclareLabel(std::string_view name, uint32_t target) {
   return scopes_.back().labels.emplace(name, target).second;
 }
 
-void Symbols::UseLabel(std::string_view name, uint32_t instruction) {
-  scopes_.back().uses.push_back({name, instruction});
+void Symbols::UseLabel(std::string_view name, uint32_t instruction, uint32_t line) {
+  scopes_.back().uses.push_back({name, instruction, kNone, line});
+}
+
+void Symbols::UseLabelInTable(std::string_view name, uint32_t table, uint32_t line) {
+  std::vector<uint32_t>& entries = function_->tables[table];
+  scopes_.back().uses.push_back({name, static_cast<uint32_t>(entries.size()), table, line});
+  entries.push_back(kNone);
 }
 
 }  // namespace jax_ptx::ptx

@@ -11,7 +11,14 @@
 namespace jax_ptx::ptx {
 
 struct Symbol {
-  enum class Kind : uint8_t { kRegister, kPredicate, kVariable, kParameter, kFunction };
+  enum class Kind : uint8_t {
+    kRegister,
+    kPredicate,
+    kVariable,
+    kParameter,
+    kFunction,
+    kTable,  // .branchtargets
+  };
   Kind kind;
   Type type = Type::kNone;
   uint32_t index = 0;
@@ -34,18 +41,23 @@ class Symbols {
   const Symbol* Find(std::string_view name);
 
   bool DeclareLabel(std::string_view name, uint32_t target);
-  void UseLabel(std::string_view name, uint32_t instruction);
-  // A branch whose label the function lacks, if any: the instruction's index.
-  uint32_t unresolved_branch() const { return unresolved_; }
+  // A branch's label, or, with a table, the label of the table's next entry.
+  void UseLabel(std::string_view name, uint32_t instruction, uint32_t line);
+  void UseLabelInTable(std::string_view name, uint32_t table, uint32_t line);
+
+  struct Use {
+    std::string_view label;
+    uint32_t instruction;  // or the entry's place in the table
+    uint32_t table;
+    uint32_t line;
+  };
+  // A use whose label the function lacks, or nullptr.
+  const Use* unresolved() const { return unresolved_.line != 0 ? &unresolved_ : nullptr; }
 
  private:
   struct Range {
     uint32_t count;
     Type type;
-  };
-  struct Use {
-    std::string_view label;
-    uint32_t instruction;
   };
   struct Scope {
     std::unordered_map<std::string_view, Symbol> names;
@@ -57,7 +69,7 @@ class Symbols {
 
   std::vector<Scope> scopes_;
   Function* function_ = nullptr;
-  uint32_t unresolved_ = kNone;
+  Use unresolved_{};
 };
 
 }  // namespace jax_ptx::ptx

@@ -213,3 +213,25 @@ def test_mma(name: str, k: int):
     emulate(kernel(body, ["a", "b", "c", "y"]), [a, b, c, d])
     want = a.astype(np.float64) @ b.astype(np.float64) + c
     np.testing.assert_allclose(d, want, rtol=1e-6, atol=1e-6)
+
+
+def test_stores_to_another_cta_that_count_bytes():
+    body = (
+        SETUP
+        + """
+    mov.u32 %r1, %cluster_ctarank; xor.b32 %r2, %r1, 1;
+    @%p1 mbarrier.init.shared.b64 [%bar], 1; @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%bar], 256;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    mad.lo.u32 %r3, %t, 8, %data; mapa.shared::cluster.u32 %r4, %r3, %r2;
+    mapa.shared::cluster.u32 %r5, %bar, %r2;
+    add.u32 %r6, %i, 1000;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r4], {%i, %r6}, [%r5];
+    """
+        + WAIT.format(n=0, phase=0)
+        + "ld.shared.v2.u32 {%r7, %r8}, [%r3]; add.u32 %r9, %r7, %r8;"
+        + STORE
+        + "barrier.cluster.arrive; barrier.cluster.wait;"
+    )
+    y = np.zeros(64, np.uint32)
+    emulate(kernel(body, ["y"]), [y], grid=(2, 1, 1), cluster=(2, 1, 1))
+    assert y.tolist() == [2 * i + 1000 for i in [*range(32, 64), *range(32)]]

@@ -329,3 +329,26 @@ def test_other_spaces_of_the_text():
     out = np.zeros(2, np.uint32)
     emulate(text, [out])
     assert out.tolist() == [4, 5]
+
+
+def test_branch_tables():
+    body = """
+    and.b32 %r1, %t, 3; mov.u32 %r9, 0;
+    table: .branchtargets A, B, C, A;
+    brx.idx %r1, table;
+    A: add.u32 %r9, %r9, 1; bra.uni END;
+    B: add.u32 %r9, %r9, 20;
+    C: add.u32 %r9, %r9, 300;
+    END:
+    """
+    assert run(body, 8).tolist() == [1, 320, 300, 1] * 2
+
+
+def test_registers_wider_than_the_type():
+    x = np.arange(-4, 60, dtype=np.int8)
+    body = """
+    mad.wide.u32 %rd1, %t, 2, %x0; ld.global.v2.s8 {%rd2, %rd3}, [%rd1]; add.s64 %rd4, %rd2, %rd3;
+    st.global.v2.b16 [%rd5], {%rd2, %rd4}; cvt.u32.u64 %r9, %rd4;
+    """.replace("[%rd5]", "[%y]")
+    wide = x.astype(np.int32).reshape(-1, 2).sum(1)
+    np.testing.assert_array_equal(run(body, 32, x).view(np.int32), wide)

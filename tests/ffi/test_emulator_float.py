@@ -235,3 +235,12 @@ def test_copysign_and_testp():
     for name, want in tests.items():
         body = f"testp.{name}.f32 %p1, %a0; selp.u32 %d, 1, 0, %p1;"
         np.testing.assert_array_equal(map_lanes(body, [a], np.uint32), want, name)
+
+
+def test_pairs_of_float32():
+    a, b = samples(np.float32, 1500, seed=1)[:3000], samples(np.float32, 1500, seed=2)[:3000]
+    got = map_lanes("add.f32x2 %d, %a0, %a1;", [a.view(np.uint64), b.view(np.uint64)], np.uint64)
+    assert_same(got.view(np.float32), a + b)
+    got = map_lanes("mul.rz.f32x2 %d, %a0, %a1;", [a.view(np.uint64), b.view(np.uint64)], np.uint64)
+    lower = map_lanes("mul.rz.f32 %d, %a0, %a1;", [a, b], np.float32)
+    assert_same(got.view(np.float32), lower)

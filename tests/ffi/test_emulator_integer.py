@@ -289,3 +289,37 @@ def test_mul24_and_dp4a():
     left = a.view(np.int8).reshape(-1, 4).astype(np.int64)
     right = b.view(np.uint8).reshape(-1, 4).astype(np.int64)
     np.testing.assert_array_equal(got, ((left * right).sum(1) + c).astype(np.uint32))
+
+
+def test_masks_and_extensions():
+    a, b = (np.arange(64 * 40, dtype=np.uint32) // 40, np.arange(64 * 40, dtype=np.uint32) % 40)
+    ones = [((1 << int(n)) - 1) << int(p) & 0xFFFFFFFF for p, n in zip(a, b, strict=True)]
+    got = map_lanes("bmsk.clamp.b32 %d, %a0, %a1;", [a, b], np.uint32)
+    np.testing.assert_array_equal(got, np.array(ones, np.uint32))
+    x = samples(np.uint32)
+    n = np.arange(x.size, dtype=np.uint32) % 36
+    for name, sign in (("u32", 0), ("s32", 1)):
+        want = []
+        for value, bits in zip(x, n, strict=True):
+            bits = min(int(bits), 32)
+            field = int(value) & (1 << bits) - 1
+            if sign and bits and field >> (bits - 1):
+                field -= 1 << bits
+            want.append(field & 0xFFFFFFFF)
+        got = map_lanes(f"szext.clamp.{name} %d, %a0, %a1;", [x, n], np.uint32)
+        np.testing.assert_array_equal(got, np.array(want, np.uint32))
+    position = [31 - k if k < 32 else 2**32 - 1 for k in range(40)]
+    base = np.zeros(40, np.uint32) + 31
+    which = -(np.arange(40, dtype=np.int32) + 1)
+    got = map_lanes("mov.b32 %r1, -1; fns.b32 %d, %r1, %a0, %a1;", [base, which], np.uint32)
+    np.testing.assert_array_equal(got, np.array(position, np.uint32))
+
+
+def test_lop3_with_a_predicate():
+    a, b = pairs(np.uint32)
+    c = np.where(np.arange(a.size) % 3 == 0, a ^ b, a).astype(np.uint32)
+    body = """setp.gt.u32 %p2, %a0, 100; lop3.or.b32 %r1|%p1, %a0, %a1, %a2, 0x96, %p2;
+    selp.u32 %d, %r1, 7, %p1;"""
+    xor = a ^ b ^ c
+    got = map_lanes(body, [a, b, c], np.uint32)
+    np.testing.assert_array_equal(got, np.where((xor != 0) | (a > 100), xor, 7))

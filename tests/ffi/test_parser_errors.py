@@ -80,7 +80,7 @@ def test_wrong_lines(line: str):
 
 
 def test_missing_labels_and_ends():
-    assert "PTX line 5: `bra NOWHERE`: no such label" in refusal(
+    assert "PTX line 5: label `NOWHERE` is not defined" in refusal(
         f"{HEADER}.entry k(.param .u64 y) {{\nbra NOWHERE; }}"
     )
     assert "expected `}`, found the end of the text" in refusal(
@@ -189,3 +189,7 @@ def test_mutated_text_never_crashes(seed: int):
 
 def test_a_wrong_character_on_a_line_that_is_skipped():
     assert "a character that PTX does not know" in body(".loc 1 2 \x07 3")
+
+
+def test_a_destination_is_not_negated():
+    assert "a destination cannot be negated" in body("setp.eq.u32 !%p1, 1, 2;")

@@ -1,0 +1,272 @@
+#include "ptx/operands.h"
+
+#include <cstring>
+
+namespace jax_ptx::ptx {
+
+std::string Quoted(std::string_view text) {
+  constexpr size_t kLongest = 80;
+  std::string quoted = "`";
+  quoted += text.substr(0, kLongest);
+  return quoted + (text.size() > kLongest ? "…`" : "`");
+}
+
+// The type an operand pattern stands for.
+Type OperandReader::Resolve(std::string_view name) const {
+  constexpr Type kBySize[] = {Type::kB8, Type::kB16, Type::kB32, Type::kB64, Type::kB128};
+  auto sized = [&](unsigned bits) {
+    for (Type type : kBySize) {
+      if (Bits(type) == bits) return type;
+    }
+    return Type::kNone;
+  };
+  const Type* type = instruction_.type;
+  if (name == "T" || name == "R") return type[0];
+  if (name == "U" || name == "S") return type[1];
+  if (name == "V") return type[2];
+  if (name == "W") {
+    Type wide = sized(2 * Bits(type[0]));
+    if (wide == Type::kB32) return IsSigned(type[0]) ? Type::kS32 : Type::kU32;
+    return IsSigned(type[0]) ? Type::kS64 : Type::kU64;
+  }
+  return FindType(name);
+}
+
+Status OperandReader::AddPredicate(const Atom& atom, bool is_destination) {
+  Operand operand;
+  operand.kind = Operand::Kind::kPredicate;
+  operand.type = Type::kPred;
+  operand.is_destination = is_destination;
+  operand.is_negated = atom.is_negated;
+  if (is_destination && atom.is_negated) return Wrong(atom.at, "a destination cannot be negated");
+  if (atom.kind == Atom::Kind::kInteger && !is_destination) {  // mov.pred p, 1
+    operand.kind = Operand::Kind::kImmediate;
+    operand.value = atom.bits != 0;
+    operands_.push_back(operand);
+    return {};
+  }
+  if (atom.word == "_" && is_destination) {
+    operand.kind = Operand::Kind::kSink;
+    operands_.push_back(operand);
+    return {};
+  }
+  const Symbol* symbol = atom.kind == Atom::Kind::kWord ? symbols_->Find(atom.word) : nullptr;
+  if (symbol == nullptr || symbol->kind != Symbol::Kind::kPredicate || atom.addend != 0) {
+    return Wrong(atom.at, Quoted(atom.at.text) + " is not a declared predicate register (.pred)");
+  }
+  operand.index = symbol->index;
+  operands_.push_back(operand);
+  return {};
+}
+
+Status OperandReader::AddWord(std::string_view type_name, bool is_destination, const Atom& atom) {
+  Type type = Resolve(type_name);
+  Operand operand;
+  operand.is_destination = is_destination;
+  operand.type = type;
+  if (atom.word == "_" && is_destination) {
+    operands_.push_back(operand);
+    return {};
+  }
+  Special special;
+  unsigned bits = 0;
+  const Symbol* symbol = symbols_->Find(atom.word);
+  if (symbol != nullptr && symbol->kind == Symbol::Kind::kRegister) {
+    operand.kind = Operand::Kind::kRegister;
+    operand.index = symbol->index;
+    operand.type = symbol->type;
+    bits = Bits(symbol->type);
+    if (atom.addend != 0) return Wrong(atom.at, "a register takes no offset outside [ ]");
+  } else if (symbol != nullptr && symbol->kind == Symbol::Kind::kVariable && !is_destination) {
+    operand.kind = Operand::Kind::kVariable;
+    operand.variable = symbol->index;
+    operand.value = atom.addend;
+    if (Bits(type) < 32) return Wrong(atom.at, "an address needs a 32-bit or 64-bit type");
+    operands_.push_back(operand);
+    return {};
+  } else if (FindSpecial(atom.word, &special)) {
+    if (is_destination) return Wrong(atom.at, "a special register is read-only");
+    operand.kind = Operand::Kind::kSpecial;
+    operand.index = static_cast<uint32_t>(special);
+    // The ISA lets 16-bit and 64-bit moves read a 32-bit special register.
+    bits = instruction_.op == Op::kMov || instruction_.op == Op::kCvt ? Bits(type) : Bits(special);
+  } else if (symbol != nullptr && symbol->kind == Symbol::Kind::kPredicate) {
+    return Wrong(atom.at, Quoted(atom.word) + " is a predicate; a register of ." +
+                              std::string(Info(type).name) + " is expected");
+  } else {
+    return Wrong(atom.at, Quoted(atom.word) + " is not declared");
+  }
+  // Loads, stores and conversions take registers wider than the type; everything else the exact
+  // width.
+  bool is_relaxed = type_name == "R" || type_name == "S";
+  if (is_relaxed ? bits < Bits(type) : bits != Bits(type)) {
+    return Wrong(atom.at, Quoted(atom.word) + " has " + std::to_string(bits) + " bits; " +
+                              (is_relaxed ? "at least " : "") + std::to_string(Bits(type)) +
+                              " are expected");
+  }
+  operands_.push_back(operand);
+  return {};
+}
+
+Status OperandReader::AddAtom(std::string_view type_name, bool is_destination, const Atom& atom) {
+  if (type_name == "p") return AddPredicate(atom, is_destination);
+  if (atom.is_negated) return Wrong(atom.at, "`!` belongs to predicates");
+  if (atom.kind == Atom::Kind::kWord && type_name != "n") {
+    return AddWord(type_name, is_destination, atom);
+  }
+  Type type = Resolve(type_name);
+  if (is_destination) return Wrong(atom.at, "a destination must be a register");
+  if (type_name == "n" && atom.kind != Atom::Kind::kInteger) {
+    return Wrong(atom.at, "an integer constant is expected");
+  }
+  Operand operand;
+  operand.kind = Operand::Kind::kImmediate;
+  operand.type = type;
+  operand.value = static_cast<int64_t>(atom.bits);
+  bool is_float = atom.kind != Atom::Kind::kInteger;
+  if (type_name == "n") {
+    operand.type = Type::kB64;
+  } else if (type == Type::kF32 || (is_float && Bits(type) == 32)) {
+    float value = 0;
+    if (!is_float) return Wrong(atom.at, "a float constant is expected, such as 0f3F800000");
+    uint32_t bits = static_cast<uint32_t>(atom.bits);
+    if (atom.kind == Atom::Kind::kDouble) {
+      double wide;
+      std::memcpy(&wide, &atom.bits, sizeof wide);
+      value = static_cast<float>(wide);
+      std::memcpy(&bits, &value, sizeof bits);
+    }
+    operand.value = bits;
+  } else if (type == Type::kF64 || (is_float && Bits(type) == 64)) {
+    if (!is_float)
+      return Wrong(atom.at, "a float constant is expected, such as 0d3FF0000000000000");
+    if (atom.kind == Atom::Kind::kSingle) {
+      uint32_t bits = static_cast<uint32_t>(atom.bits);
+      float narrow;
+      std::memcpy(&narrow, &bits, sizeof narrow);
+      double wide = narrow;
+      std::memcpy(&operand.value, &wide, sizeof wide);
+    }
+  } else if (is_float) {
+    return Wrong(atom.at, "a float constant does not fit ." + std::string(Info(type).name));
+  } else if (Bits(type) < 64) {
+    operand.value &= (int64_t{1} << Bits(type)) - 1;
+  }
+  operands_.push_back(operand);
+  return {};
+}
+
+Status OperandReader::AddAddress(const Term& term) {
+  const Atom& atom = term.atoms[0];
+  if (term.kind != Term::Kind::kAddress) return Wrong(atom.at, "an address [ ] is expected");
+  Operand operand;
+  operand.kind = Operand::Kind::kAddress;
+  operand.value = atom.addend;
+  if (atom.kind == Atom::Kind::kInteger) {
+    operand.value = static_cast<int64_t>(atom.bits + static_cast<uint64_t>(atom.addend));
+  } else if (atom.kind != Atom::Kind::kWord) {
+    return Wrong(atom.at, "an address cannot be a float");
+  } else {
+    const Symbol* symbol = symbols_->Find(atom.word);
+    if (symbol == nullptr) return Wrong(atom.at, Quoted(atom.word) + " is not declared");
+    switch (symbol->kind) {
+      case Symbol::Kind::kRegister:
+        if (Bits(symbol->type) < 32 || Bits(symbol->type) > 64 || IsFloat(symbol->type)) {
+          return Wrong(atom.at, Quoted(atom.word) + " cannot hold an address");
+        }
+        operand.index = symbol->index;
+        operand.type = symbol->type;
+        break;
+      case Symbol::Kind::kVariable:
+        operand.variable = symbol->index;
+        break;
+      case Symbol::Kind::kParameter: {
+        const Parameter& parameter = function_.parameters[symbol->index];
+        operand.kind = Operand::Kind::kParameter;
+        operand.index = symbol->index;
+        operand.value = static_cast<int64_t>(parameter.offset) + atom.addend;
+        uint64_t bytes = uint64_t{instruction_.vector} * Bytes(instruction_.type[0]);
+        if (instruction_.op != Op::kLd || instruction_.space != Space::kParam) {
+          return Wrong(atom.at, "a kernel parameter is read with ld.param");
+        }
+        if (atom.addend < 0 || static_cast<uint64_t>(atom.addend) + bytes > parameter.bytes) {
+          return Wrong(atom.at, "reads past the " + std::to_string(parameter.bytes) +
+                                    " bytes of parameter " + std::string(parameter.name));
+        }
+        if (operand.value % Bytes(instruction_.type[0]) != 0) {
+          return Wrong(atom.at, "the offset is not a multiple of the type's size");
+        }
+        break;
+      }
+      default:
+        return Wrong(atom.at, Quoted(atom.word) + " cannot be an address");
+    }
+  }
+  if (instruction_.space == Space::kParam && operand.kind != Operand::Kind::kParameter &&
+      operand.variable == kNone) {
+    return Unimplemented(At(atom.at) + ": " + Quoted(statement_.text) +
+                         ": the parameter space is addressed by name only");
+  }
+  operands_.push_back(operand);
+  return {};
+}
+
+Status OperandReader::AddTerm(std::string_view pattern, const Term& term) {
+  bool is_destination = pattern[0] == '>';
+  if (is_destination) pattern.remove_prefix(1);
+  bool may_pair = pattern.size() > 2 && pattern.substr(pattern.size() - 2) == "|p";
+  if (may_pair) pattern.remove_suffix(2);
+  const Atom& atom = term.atoms[0];
+
+  if (pattern == "m") return AddAddress(term);
+  if (pattern[0] == '{') {
+    size_t count = static_cast<size_t>(pattern[1] - '0');
+    std::string_view type = pattern.substr(3, pattern.size() - 4);
+    bool is_scalar = count == 1 && term.kind == Term::Kind::kAtom;
+    if ((term.kind != Term::Kind::kVector && !is_scalar) || term.atoms.size() != count) {
+      return Wrong(atom.at, "a vector of " + std::to_string(count) + " registers is expected");
+    }
+    for (const Atom& element : term.atoms) {
+      JAX_PTX_RETURN_IF_ERROR(AddAtom(type, is_destination, element));
+    }
+    return {};
+  }
+  if (pattern.back() == '*') {
+    pattern.remove_suffix(1);
+    if (instruction_.op == Op::kMov && term.kind == Term::Kind::kVector) {
+      // mov packs or unpacks: the elements together have the type's size.
+      unsigned bits = Bits(instruction_.type[0]) / static_cast<unsigned>(term.atoms.size());
+      std::string_view element = bits == 8 ? "b8" : bits == 16 ? "b16" : bits == 32 ? "b32" : "b64";
+      if (bits * term.atoms.size() != Bits(instruction_.type[0]) ||
+          Bits(FindType(element)) != bits) {
+        return Wrong(atom.at, "the elements do not add up to the type's size");
+      }
+      for (const Atom& one : term.atoms) {
+        JAX_PTX_RETURN_IF_ERROR(AddAtom(element, is_destination, one));
+      }
+      return {};
+    }
+    size_t count = instruction_.vector;
+    bool is_vector = term.kind == Term::Kind::kVector;
+    if ((count > 1) != is_vector || term.atoms.size() != count) {
+      return Wrong(atom.at, count > 1
+                                ? "a vector of " + std::to_string(count) + " elements is expected"
+                                : std::string("a single register is expected"));
+    }
+    for (const Atom& element : term.atoms) {
+      JAX_PTX_RETURN_IF_ERROR(AddAtom(pattern, is_destination, element));
+    }
+    return {};
+  }
+  if (term.kind == Term::Kind::kPair && may_pair) {
+    JAX_PTX_RETURN_IF_ERROR(AddAtom(pattern, is_destination, atom));
+    return AddAtom("p", true, term.atoms[1]);
+  }
+  if (term.kind != Term::Kind::kAtom) {
+    return Wrong(atom.at, term.kind == Term::Kind::kAddress ? "an address is not expected here"
+                                                            : "one register is expected here");
+  }
+  return AddAtom(pattern, is_destination, atom);
+}
+
+}  // namespace jax_ptx::ptx
