@@ -205,7 +205,8 @@ def test_mma(name: str, k: int):
         + fragment
         + "%c; ld.global.v2.f32 {%f1, %f2}, [%rd2]; ld.global.v2.f32 {%f3, %f4}, [%rd2+256];"
         + f"mma.sync.aligned.m16n8k{k}.row.col.f32.{name}.{name}.f32 {{%f5, %f6, %f7, %f8}},"
-        + f"{{{', '.join(f'%r{30 + r}' for r in range(n_a))}}}, {{{', '.join(f'%r{40 + r}' for r in range(n_b))}}},"
+        + f"{{{', '.join(f'%r{30 + r}' for r in range(n_a))}}},"
+        + f"{{{', '.join(f'%r{40 + r}' for r in range(n_b))}}},"
         + "{%f1, %f2, %f3, %f4};"
         + fragment
         + "%y; st.global.v2.f32 [%rd2], {%f5, %f6}; st.global.v2.f32 [%rd2+256], {%f7, %f8};"
