@@ -26,8 +26,6 @@ Result<const Driver*> Open() {
   if (driver.name == nullptr && missing.empty()) missing = JAX_PTX_STRING(name);
   JAX_PTX_DRIVER_FUNCTIONS(JAX_PTX_DRIVER_RESOLVE)
 #undef JAX_PTX_DRIVER_RESOLVE
-  driver.cuKernelGetParamCount = reinterpret_cast<decltype(driver.cuKernelGetParamCount)>(
-      dlsym(library, "cuKernelGetParamCount"));
 
   if (driver.cuDriverGetVersion != nullptr) driver.cuDriverGetVersion(&driver.version);
   if (!missing.empty()) {

@@ -40,8 +40,6 @@ struct Driver {
 #define JAX_PTX_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
   JAX_PTX_DRIVER_FUNCTIONS(JAX_PTX_DRIVER_MEMBER)
 #undef JAX_PTX_DRIVER_MEMBER
-  // Newer than the oldest driver that will do, and than some cuda.h: null where there is none.
-  CUresult (*cuKernelGetParamCount)(CUkernel kernel, size_t* count) = nullptr;
   int version = 0;  // 13020 is CUDA 13.2
   int device_count = 0;
 };

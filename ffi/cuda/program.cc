@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ptx/signature.h"
+
 namespace jax_ptx::cuda {
 namespace {
 
@@ -124,19 +126,13 @@ Status Program::LoadLibrary(const LaunchRecord& record, int device) {
 }
 
 Status Program::ReadParameters(const LaunchRecord& record) {
-  // Without a count, the first parameter that there is not ends the list. Tools that report every
-  // failed call, such as compute-sanitizer, report that one.
-  size_t count = SIZE_MAX;
-  if (driver_.cuKernelGetParamCount != nullptr) {
-    JAX_PTX_CUDA(driver_, cuKernelGetParamCount(kernel_, &count));
-  }
-  for (n_parameters_ = 0; n_parameters_ < count; ++n_parameters_) {
+  // The driver tells a parameter's size, and not how many there are; asking for one too many is an
+  // error that compute-sanitizer reports. The text that it has just compiled tells.
+  Result<size_t> count = ptx::CountParameters(record.ptx, record.entry);
+  if (!count.ok()) return InvalidArgument(Prefix(record) + count.status().message());
+  for (n_parameters_ = 0; n_parameters_ < *count; ++n_parameters_) {
     size_t offset = 0, bytes = 0;
-    const CUresult result = driver_.cuKernelGetParamInfo(kernel_, n_parameters_, &offset, &bytes);
-    if (result == CUDA_ERROR_INVALID_VALUE) return {};  // past the last one
-    if (result != CUDA_SUCCESS) {
-      return DriverError(driver_, result, "cuKernelGetParamInfo", __FILE__, __LINE__);
-    }
+    JAX_PTX_CUDA(driver_, cuKernelGetParamInfo(kernel_, n_parameters_, &offset, &bytes));
     if (bytes != sizeof(uint64_t)) {
       return InvalidArgument(Prefix(record) + "parameter " + to_string(n_parameters_) +
                              " must be a .u64 of 8 bytes, got one of " + to_string(bytes));

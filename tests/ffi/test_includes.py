@@ -20,7 +20,7 @@ ALLOWED = {
     "content_cache": {"launch"},
     "ptx": {"status"},
     "emulator": {*BASE, "ptx"},
-    "cuda": {*BASE, "content_cache"},
+    "cuda": {*BASE, "content_cache", "ptx"},  # the entry's parameters
     "emulate": {*BASE, "content_cache", "ptx", "emulator"},
     "handlers": {*BASE, "parallel", "emulate", "cuda"},
     "module": {*BASE, "parallel", "emulate", "cuda", "handlers"},
