@@ -7,6 +7,7 @@ uses `jax.ffi`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import math
@@ -18,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
@@ -184,7 +186,8 @@ def ptx_lowering(
 ) -> Any:
     """Lowers to the custom call. Layouts are the default, row-major ones, which XLA then enforces."""
     if batch and launch.retrace is not None:
-        launch, batch, batch_mask = launch.retrace(batch, batch_mask), (), ()
+        with contextlib.suppress(NotImplementedError):  # then the handler launches once an element
+            launch, batch, batch_mask = launch.retrace(batch, batch_mask), (), ()
     lower = jax.ffi.ffi_lowering(
         TARGET, operand_output_aliases=dict(aliases), extra_attributes=extra_attributes
     )
@@ -236,7 +239,7 @@ def _ptx_call_abstract(
     for result in result_types:
         shape = (*batch, *result.shape)
         if like is None:
-            results.append(jax.core.ShapedArray(shape, result.dtype))
+            results.append(ShapedArray(shape, result.dtype))
         else:
             sharding = jax.sharding.NamedSharding(like.sharding.mesh, jax.sharding.PartitionSpec())
             results.append(

@@ -10,6 +10,7 @@ from jax_ptx.types import DType
 ACCESS_BYTES = 16  # the widest access of a thread on every target
 WARP = 32
 MAX_THREADS = 1024
+MIN_ASYNC_BYTES = 4  # the smallest cp.async
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,13 @@ def row_layout(
     while threads < MAX_THREADS and threads * each < n:
         threads *= 2
     return RowLayout(n, vector, threads, cta_threads // threads if threads <= WARP else 1)
+
+
+def slot_bytes(layout: RowLayout, dtype: DType, n_tensors: int) -> int | None:
+    """Shared memory for one row of each tensor, of all rows that a CTA takes side by side; None: the
+    accesses are too small for cp.async.
+    """
+    access_bytes = layout.vector * dtype.bits // 8
+    if access_bytes < MIN_ASYNC_BYTES:
+        return None
+    return n_tensors * layout.steps * layout.cta_threads * access_bytes

@@ -52,6 +52,14 @@ class Elements:
             access(_operand(part), at, pred=pred)
         return registers
 
+    def load_shared(self, offset_bytes: int, count: int) -> list[Reg]:
+        """Loads a vector from shared memory into packed registers; the pointer is a shared address."""
+        packed_type, n_packed = _packed(self.dtype, count)
+        registers = [reg.scalar(packed_type) for _ in range(n_packed)]
+        for at, part in self._accesses(0, registers, offset_bytes):
+            _access(ptx.inst.ld.shared, packed_type, len(part))(_operand(part), at)
+        return registers
+
     def store(self, offset: int, values: Sequence[Reg], pred: Reg | None = None) -> None:
         """Rounds wide values to the elements' type and stores them as a vector."""
         packed_type, _ = _packed(self.dtype, len(values))
@@ -59,13 +67,13 @@ class Elements:
             _access(ptx.inst.st.global_, packed_type, len(part))(at, _operand(part), pred=pred)
 
     def _accesses(
-        self, offset: int, registers: Sequence[Reg]
+        self, offset: int, registers: Sequence[Reg], offset_bytes: int = 0
     ) -> Iterator[tuple[Address, list[Reg]]]:
         """The widest accesses that cover a vector: address and registers of each."""
         register_bytes = registers[0].dtype.bits // 8
         width = min(len(registers), ACCESS_BYTES // register_bytes)
         for first in range(0, len(registers), width):
-            at = ptx.addr(self.pointer, offset * self.bytes + first * register_bytes)
+            at = ptx.addr(self.pointer, offset_bytes + offset * self.bytes + first * register_bytes)
             yield at, list(registers[first : first + width])
 
 

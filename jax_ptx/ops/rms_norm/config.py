@@ -11,26 +11,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax_ptx.ops.layout import WARP, RowLayout, row_layout
+from jax_ptx.ops.layout import MAX_THREADS, WARP, RowLayout, row_layout, slot_bytes
 from jax_ptx.types import DType
 
+CTA_THREADS = 128  # threads that short rows share
 # Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
 STEPS = 4
-CTA_THREADS = 128  # threads that short rows share
-# A row stays in registers up to this many accesses of a thread. Those of 16-bit elements hold twice as
-# many, which are widened: with eight of them 1,024 threads spill.
+# Longer rows: eight, since 512 threads with eight let two CTAs share an SM (268 MB of bfloat16 rows of 32,768
+# on an H200: 134 us, and 139 with 1,024 threads and four), up to 1,024 threads (rows of 65,536: 132 us, and
+# 140 with each row read twice).
 MAX_STEPS = 8
-MAX_STEPS_16_BIT = 6
-LOOP_THREADS = 512  # for longer rows; with 1,024 ptxas spills to make room for a second CTA
+MANY_THREADS = 512
+# A row that is too long for registers is read twice, the second time from L2 as far as that reaches.
+LOOP_THREADS = 1024  # one CTA an SM leaves each the most of it: 140 us, and 193 with two of 512
+LOOP_STEPS = 4
 
-# Columns of a thread in the backward kernel: for each it keeps a float32 sum of dw, x and dy of this row,
-# and x and dy of the next.
+# Columns of a thread in the backward kernel: for each it keeps a float32 sum of dw.
 BACKWARD_COLUMNS = 16
 # 16-bit elements may be twice as many: where one warp can then hold a row, which needs no barrier, and
-# where the row would be too long otherwise, which leaves no registers for the next row.
+# where the row would be too long otherwise.
 BACKWARD_COLUMNS_16_BIT = 32
 BACKWARD_MAX_THREADS = 512
 BACKWARD_CTA_THREADS = 256  # threads that short rows share
+# Rows in shared memory: one that is read, two on their way. Every target has 99 KiB for a CTA.
+BACKWARD_SLOTS = 3
+MAX_SLOT_BYTES = 96 * 1024 // BACKWARD_SLOTS
 # CTAs, and partial sums of dw: two for each of an H200's 132 SMs. Each reads a row while it reduces one.
 BACKWARD_CTAS = 264
 MIN_ROWS_PER_PARTIAL = 4  # fewer would save a CTA little time and cost memory under vmap
@@ -51,20 +56,23 @@ class ForwardConfig:
 def forward_config(n: int, dtype: DType) -> ForwardConfig:
     """The configuration for rows of `n` elements of `dtype`."""
     layout = row_layout(n, dtype, max_accesses=STEPS, max_elements=n, cta_threads=CTA_THREADS)
-    if layout.steps <= (MAX_STEPS if dtype.bits > 16 else MAX_STEPS_16_BIT):
+    if layout.threads >= MANY_THREADS:
+        threads = MANY_THREADS if layout.accesses <= MANY_THREADS * MAX_STEPS else MAX_THREADS
+        layout = RowLayout(n, layout.vector, threads, 1)
+    if layout.steps <= MAX_STEPS:
         return ForwardConfig(layout, 0)
-    return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), STEPS)
+    return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), LOOP_STEPS)
 
 
 @dataclass(frozen=True)
 class BackwardConfig:
     """Attributes:
     layout: how the threads share a row.
-    ahead: whether a row is loaded while the one before is reduced.
+    slots: rows that shared memory holds; 0: none, a row is loaded when its turn comes.
     """
 
     layout: RowLayout
-    ahead: bool
+    slots: int
 
 
 def backward_config(n: int, dtype: DType) -> BackwardConfig | None:
@@ -75,13 +83,15 @@ def backward_config(n: int, dtype: DType) -> BackwardConfig | None:
         )
         for columns in (BACKWARD_COLUMNS, BACKWARD_COLUMNS_16_BIT)
     )
-    if dtype.bits == 16 and layout.threads > WARP >= twice.threads:
-        return BackwardConfig(twice, True)
-    if layout.threads <= BACKWARD_MAX_THREADS:
-        return BackwardConfig(layout, True)
-    if dtype.bits == 16 and twice.threads <= BACKWARD_MAX_THREADS:
-        return BackwardConfig(twice, False)
-    return None
+    if dtype.bits == 16 and (
+        layout.threads > WARP >= twice.threads or layout.threads > BACKWARD_MAX_THREADS
+    ):
+        layout = twice
+    if layout.threads > BACKWARD_MAX_THREADS:
+        return None
+    slot = slot_bytes(layout, dtype, 2)
+    fits = slot is not None and slot <= MAX_SLOT_BYTES
+    return BackwardConfig(layout, BACKWARD_SLOTS if fits else 0)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 With `normal = x * rstd` and `dn = dy * weight`: `dx = rstd * (dn - normal * mean(dn * normal))` and
 `dw = sum over rows of dy * normal`. A CTA takes a run of consecutive rows, keeps its part of dw in
-registers, and loads each row while it reduces the one before.
+registers, and has the next rows on their way while it works on one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from jax_ptx.launch import Launch
 from jax_ptx.ops import vectors
 from jax_ptx.ops.layout import RowLayout
 from jax_ptx.ops.reduce import row_sum
+from jax_ptx.ops.ring import Ring
 from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
 from jax_ptx.ops.rms_norm.kernels import MAX_GRID, elements_of, group_of, weight_tiles
 from jax_ptx.ops.rows import Predicates, Row
@@ -91,14 +92,6 @@ class _Loaded:
     dy: list[list[Reg]]
     rstd: Reg
 
-    def assign(self, other: _Loaded) -> None:
-        """Copies another row's registers into this one's."""
-        for mine, theirs in ((self.x, other.x), (self.dy, other.dy)):
-            for registers, sources in zip(mine, theirs, strict=True):
-                for register, source in zip(registers, sources, strict=True):
-                    register.assign(source)
-        self.rstd.assign(other.rstd)
-
 
 def _backward(
     config: BackwardConfig,
@@ -129,51 +122,42 @@ def _backward(
     wide = vectors.wide_type(px.dtype)
     sums = [reg.scalar(wide, init=0.0) for _ in range(layout.steps * layout.vector)] if dw else []
 
-    def load(exists: Reg) -> _Loaded:
-        predicates = [exists if p is None else p & exists for p in inside]
-        (scale,) = p_rstd.load(0, 1, exists)
-        return _Loaded(this.load(px, predicates), this.load(pdy, predicates), scale)
+    def exists(ahead: int) -> Reg:
+        """Whether the row that this thread takes so many turns from now belongs to the CTA's run."""
+        return (number + ahead * layout.rows if ahead else number) < end
 
-    def advance() -> None:
-        for p in (px, pdy):
-            p.skip(layout.rows, layout.n)
-        p_rstd.skip(layout.rows)
+    def accesses(row: Reg) -> list[Reg | None]:
+        return [row if p is None else p & row for p in inside]
 
-    current = load(number < end) if config.ahead else None
+    ring = None
+    if config.slots and dw:  # without dw a CTA has no second row
+        ring = Ring(layout, [px, pdy], in_cta, config.slots, wide)
+        for ahead in range(config.slots - 1):
+            ring.fill(accesses(exists(ahead)))
+    (following,) = p_rstd.load(0, 1, exists(0))
     parity = reg.scalar(u32, init=0)
     # Rows of one CTA advance together: every thread takes part in each reduction.
     with ptx.while_(lambda: first < end):
-        exists = number < end
-        following = None
-        if current is None:
-            loaded = load(exists)
+        current, scale = accesses(exists(0)), reg.from_(following, wide)
+        p_rstd.skip(layout.rows)
+        following.assign(p_rstd.load(0, 1, exists(1))[0])
+        if ring:
+            # Into the slot of the row before this one, which this thread has used up.
+            ring.fill(accesses(exists(config.slots - 1)))
+            row = _Loaded(*ring.read(), scale)
         else:
-            loaded = current
-            advance()
-            following = load(number + layout.rows < end)
-        _one_row(
-            this,
-            in_cta,
-            parity,
-            loaded,
-            weights,
-            weight.dtype if weight else None,
-            sums,
-            px.dtype,
-            p_dx,
-            [exists if p is None else p & exists for p in inside],
-        )
+            row = _Loaded(this.load(px, current), this.load(pdy, current), scale)
+            for p in (px, pdy):
+                p.skip(layout.rows, layout.n)
+        weight_type = weight.dtype if weight else None
+        _one_row(this, in_cta, parity, row, weights, weight_type, sums, px.dtype, p_dx, current)
         if p_dx:
             p_dx.skip(layout.rows, layout.n)
-        if current and following:
-            current.assign(following)
-        else:
-            advance()
         ptx.inst.xor.b32(parity, parity, 1)
         first += layout.rows
         number += layout.rows
     if dw:
-        _store_sums(this, in_cta, in_group, sums, elements_of(dw)[0], inside)
+        _store_sums(this, in_cta, in_group, sums, elements_of(dw)[0], inside, ring)
     ptx.ret()
 
 
@@ -260,10 +244,18 @@ def _one_row(
 
 
 def _store_sums(
-    this: Row, in_cta: Reg, in_group: Reg, sums: list[Reg], dw: Elements, inside: Predicates
+    this: Row,
+    in_cta: Reg,
+    in_group: Reg,
+    sums: list[Reg],
+    dw: Elements,
+    inside: Predicates,
+    ring: Ring | None,
 ) -> None:
     """Stores the CTA's partial of dw, after summing over the rows that the CTA takes side by side."""
     layout = this.layout
+    if ring:
+        ring.drain()
     dw.skip(reg.from_(ptx.special.ctaid.x(), u32), layout.n)
     if layout.rows == 1:
         dw.skip(this.thread, layout.vector)
@@ -271,22 +263,23 @@ def _store_sums(
             values = sums[step * layout.vector : (step + 1) * layout.vector]
             dw.store(step * layout.stride, values, pred)
         return
-    columns = smem.alloc(sums[0].dtype, (layout.rows, layout.n))
-    first = this.thread * layout.vector
-    first_column = reg.scalar(u32)
-    ptx.inst.cvt.u32.u64(first_column, first)
+    # Each row's sums after those of the row before: in the ring, which is larger, if there is one.
+    n_sums = layout.rows * layout.n
+    columns = ring.memory if ring else smem.alloc(sums[0].dtype, (n_sums,))
+    own = reg.scalar(u32)
+    ptx.inst.mul.lo.u32(own, in_group, layout.n)
+    ptx.inst.mad.lo.u32(own, this.thread, layout.vector, own)
     for step, pred in enumerate(inside):
         with ptx.if_(pred) if pred is not None else contextlib.nullcontext():
             for i in range(layout.vector):
-                column = first_column + (step * layout.stride + i)
-                columns[in_group, column] = sums[step * layout.vector + i]
+                columns[own + (step * layout.stride + i)] = sums[step * layout.vector + i]
     ptx.bar.sync(0)
     for start in range(0, layout.n, layout.cta_threads):
         column = in_cta + start
         with ptx.if_(column < layout.n):
-            total = columns[0, column]
-            for group in ptx.range_(1, layout.rows):
-                getattr(ptx.inst.add.rn, total.dtype.name)(total, total, columns[group, column])
+            total = columns[column]
+            for at in ptx.range_(column + layout.n, n_sums, layout.n):
+                getattr(ptx.inst.add.rn, total.dtype.name)(total, total, columns[at])
             out = Elements(reg.from_(dw.pointer, u64), dw.dtype)
             out.skip(column)
             out.store(0, [total])
