@@ -53,7 +53,7 @@ def test_kernels_may_be_traced_while_another_is():
     assert "add.rn.f32 %f0, %f0, 0f3F800000;" in text
 
 
-@pytest.mark.parametrize("seed", ["0", "1", "4711"])
+@pytest.mark.parametrize("seed", ["0", "4711"])  # this process has a third
 def test_the_same_text_in_another_process(seed):
     environment = {**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
