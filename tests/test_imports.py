@@ -29,6 +29,7 @@ ALLOWED = {
     "ops.rms_norm.kernels": ("types", "dsl", "kernel", "launch", "ops"),
     "ops.rms_norm.kernels_backward": ("types", "dsl", "kernel", "launch", "ops"),
     "ops.rows": ("dsl", "ops"),
+    "ops.ring": ("types", "dsl", "ops"),
     "ops.vectors": ("types", "dsl", "ops.layout"),
     "ops.reduce": ("dsl", "ops.layout"),
     "ops": ("launch", "ops"),

@@ -67,7 +67,9 @@ def test_the_text_does_not_grow_with_the_row(dtype: str) -> None:
     from jax_ptx.ops.rms_norm.kernels import forward_launch
 
     size = lambda n: len(
-        forward_launch(n=n, x_dtype=dtype, weight_dtype=dtype, grouped=False, eps=1e-6, with_rstd=False).ptx
+        forward_launch(
+            n=n, x_dtype=dtype, weight_dtype=dtype, grouped=False, eps=1e-6, with_rstd=False
+        ).ptx
     )
     for n in (2**20, 2**28, 2**28 - 1):
         assert size(n) <= 2 * max(size(4096), size(4097))
@@ -97,7 +99,12 @@ def test_the_text_is_the_same_in_every_process_and_thread() -> None:
 
     def trace(_: int) -> str:
         launch = kernels.forward_launch.__wrapped__(
-            n=4096, x_dtype="bfloat16", weight_dtype="float32", grouped=True, eps=1e-6, with_rstd=True
+            n=4096,
+            x_dtype="bfloat16",
+            weight_dtype="float32",
+            grouped=True,
+            eps=1e-6,
+            with_rstd=True,
         )
         return hashlib.sha256(launch.ptx.encode()).hexdigest()
 

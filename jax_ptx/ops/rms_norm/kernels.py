@@ -102,11 +102,11 @@ def _forward(
     if grouped:
         pw[0].skip(group_of(number, layout.n), layout.n)
 
+    predicates = [] if config.pass_steps else this.predicates(exists)
+    loaded = this.load(px, predicates)
     if config.pass_steps:
         total = _sum_squares_looped(this, px, config.pass_steps)
     else:
-        predicates = this.predicates(exists)
-        loaded = this.load(px, predicates)
         total = reg.scalar(vectors.wide_type(px.dtype), init=0.0)
         for packed in loaded:
             _add_squares(total, vectors.widen(packed, px.dtype))
@@ -127,15 +127,14 @@ def _forward(
 
     if config.pass_steps:
 
-        def second_pass(predicates: Predicates) -> None:
+        def second_pass(steps: Predicates) -> None:
             # The second read of a long row, which L2 serves as far as it reaches.
-            for step, packed in enumerate(this.load(px, predicates)):
-                store(packed, step, predicates[step])
+            for step, packed in enumerate(this.load(px, steps)):
+                store(packed, step, steps[step])
 
         this.walk([px, py, *pw], config.pass_steps, second_pass)
-    else:
-        for step, packed in enumerate(loaded):
-            store(packed, step, predicates[step])
+    for step, packed in enumerate(loaded):
+        store(packed, step, predicates[step])
     ptx.ret()
 
 

@@ -144,7 +144,8 @@ def _backward(
         if ring:
             # Into the slot of the row before this one, which this thread has used up.
             ring.fill(accesses(exists(config.slots - 1)))
-            row = _Loaded(*ring.read(), scale)
+            x_row, dy_row = ring.read()
+            row = _Loaded(x_row, dy_row, scale)
         else:
             row = _Loaded(this.load(px, current), this.load(pdy, current), scale)
             for p in (px, pdy):

@@ -150,7 +150,7 @@ def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, emulate: bool)
     if _is_zero(dy):
         return [None] * len(operands)
     parts = None
-    if needs[1]:
+    if weight is not None and needs[1]:
         parts = backward_parts(x.shape[:-1], rowwise.shards(jax.typeof(x)), weight.ndim - 1)
     weights = [] if weight is None else [weight]
     results = bind_varying(
