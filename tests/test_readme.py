@@ -1,0 +1,42 @@
+"""The README's code runs as it is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_there_are_two_blocks() -> None:
+    assert len(BLOCKS) == 2
+
+
+@pytest.mark.parametrize("index", range(len(BLOCKS)))
+def test_a_block_runs(index: int, tmp_path: Path, capsys) -> None:
+    # As a file, since errors of the language name the author's line.
+    path = tmp_path / "block.py"
+    path.write_text(BLOCKS[index])
+    names: dict[str, object] = {}
+    exec(compile(BLOCKS[index], str(path), "exec"), names)
+    if "zs" in names:
+        np.testing.assert_array_equal(names["z"], np.arange(1000) + 1.0)
+        np.testing.assert_array_equal(names["zs"], np.full((3, 1000), 2.0))
+        assert ".visible .entry add(" in capsys.readouterr().out
+    else:
+        assert names["y"].shape == (8, 128, 4096)
+        np.testing.assert_array_equal(names["z"], names["y"])
+        assert names["dw"].shape == (4096,)
+
+
+def test_it_opens_with_the_two_commands() -> None:
+    first = re.search(r"```\n(.*?)```", README, re.DOTALL)
+    assert first is not None
+    assert [line.split()[:2] for line in first[1].splitlines()] == [
+        ["make", "demo"],
+        ["make", "test"],
+    ]
