@@ -35,5 +35,6 @@ def found(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The whole suite with this Python's jax."""
     jax = PAIRS[str(session.python)]
-    session.install(f"jax=={jax}", f"jaxlib=={jax}", ".[test]")
+    # Editable, as in the Makefile: pytest finds the package in this folder, which has no extension.
+    session.install(f"jax=={jax}", f"jaxlib=={jax}", "--editable", ".[test]")
     session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2"]))
