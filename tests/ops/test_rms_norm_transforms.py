@@ -153,6 +153,21 @@ def test_the_op_is_linear_in_its_weight() -> None:
     assert_close(dw, exact.sum(0), N, scale=np.abs(exact).sum(0))
 
 
+@pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS, None])
+def test_linear_transpose_in_the_weight(implementation) -> None:
+    x, w = draw((2, 3, N), "float32"), draw(N, "float32", 1)
+    f = lambda w: jax_ptx.rms_norm(x, w, eps=1e-5, implementation=implementation)
+    (dw,) = jax.linear_transpose(f, w)(jnp.ones((2, 3, N)))
+    exact = oracle.rms_norm(x, eps=1e-5)
+    assert_close(dw, exact.sum((0, 1)), N, scale=np.abs(exact).sum((0, 1)))
+
+
+def test_there_is_no_transpose_in_x() -> None:
+    x = draw((2, N), "float32")
+    with pytest.raises(NotImplementedError, match="not linear in x"):
+        jax.linear_transpose(lambda x: norm("ptx")(x, None), x)(x)
+
+
 def test_scan_remat_and_while() -> None:
     x, w = draw((4, N), "float32"), draw((3, N), "float32", 1)
 
@@ -205,9 +220,12 @@ REFUSED = [
     (
         lambda: jax_ptx.rms_norm(jnp.ones(4), eps=-1.0),
         ValueError,
-        "eps must be finite and 0 or more",
+        "eps must be 0 or a positive float32.*got -1.0",
     ),
-    (lambda: jax_ptx.rms_norm(jnp.ones(4), eps=float("nan")), ValueError, "eps must be finite"),
+    (lambda: jax_ptx.rms_norm(jnp.ones(4), eps=float("nan")), ValueError, "eps must be 0 or"),
+    (lambda: jax_ptx.rms_norm(jnp.ones(4), eps=1e-50), ValueError, "positive float32"),
+    (lambda: jax_ptx.rms_norm(jnp.ones(4), eps=10**400), ValueError, "positive float32"),
+    (lambda: jax_ptx.rms_norm(jax.random.key(0)[None]), TypeError, "x must have dtype .*got key"),
     (lambda: jax_ptx.rms_norm(jnp.ones(4), eps="1"), TypeError, "eps must be a number.*got str"),
     (
         lambda: jax.jit(lambda e: jax_ptx.rms_norm(jnp.ones(4), eps=e))(1e-6),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ import numpy as np
 from jax_ptx.launch import bind_varying
 from jax_ptx.ops import rowwise
 from jax_ptx.ops.rms_norm.primitive import rms_norm_p
+from jax_ptx.ops.rms_norm.reference import accumulation_dtype
 from jax_ptx.ops.rms_norm.reference import rms_norm as reference
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -45,12 +45,18 @@ def rms_norm(
 
     Raises:
         TypeError: for a dtype that is not listed, or an eps that is not a number.
-        ValueError: for shapes that do not fit, a negative eps, or an unknown implementation.
+        ValueError: for shapes that do not fit, an eps that is negative or no float32, or an unknown
+            implementation.
     """
     x = _float_array("x", x)
     if x.ndim == 0:
         raise ValueError(
             "rms_norm: x must have rank 1 or more, got a scalar; x[None] makes a row of it"
+        )
+    if not isinstance(x.shape[-1], int):
+        raise ValueError(
+            f"rms_norm: x's last axis must have a known length, got shape {x.shape}; its other axes may "
+            "be symbolic"
         )
     if weight is not None:
         weight = _float_array("weight", weight)
@@ -59,7 +65,7 @@ def rms_norm(
                 f"rms_norm: weight must have shape {x.shape[-1:]} to match x.shape[-1], got "
                 f"{weight.shape}; jax.vmap maps over several weights"
             )
-    eps = _static_eps(eps)
+    eps = _static_eps(eps, x.dtype)
     if implementation not in (None, "ptx", "xla"):
         raise ValueError(
             f"rms_norm: implementation must be 'ptx', 'xla' or None, got {implementation!r}"
@@ -77,11 +83,11 @@ def _float_array(name: str, value: Any) -> jax.Array:
         raise TypeError(
             f"rms_norm: {name} must be an array, got {type(value).__name__}; jnp.asarray makes one"
         )
-    dtype = jnp.dtype(value.dtype)
-    if dtype.name not in DTYPES:
+    if str(value.dtype) not in DTYPES:  # a PRNG key's dtype is none of NumPy's
         raise TypeError(
-            f"rms_norm: {name} must have dtype {', '.join(DTYPES)}, got {dtype.name}; cast it with astype"
+            f"rms_norm: {name} must have dtype {', '.join(DTYPES)}, got {value.dtype}; cast it with astype"
         )
+    dtype = jnp.dtype(value.dtype)
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise TypeError(
             f"rms_norm: {name} has dtype {dtype.name}, which JAX would narrow; set "
@@ -90,12 +96,16 @@ def _float_array(name: str, value: Any) -> jax.Array:
     return jnp.asarray(value)
 
 
-def _static_eps(eps: Any) -> float:
+def _static_eps(eps: Any, dtype: jnp.dtype) -> float:
     if isinstance(eps, bool) or not isinstance(eps, numbers.Real | np.floating):
         raise TypeError(
             f"rms_norm: eps must be a number known while tracing, got {type(eps).__name__}; it is part "
             "of the kernel: close over it, or mark it static"
         )
-    if not (float(eps) >= 0.0 and math.isfinite(eps)):
-        raise ValueError(f"rms_norm: eps must be finite and 0 or more, got {eps}")
+    limits = jnp.finfo(accumulation_dtype(dtype))
+    if not (eps == 0 or float(limits.smallest_subnormal) <= eps <= float(limits.max)):
+        raise ValueError(
+            f"rms_norm: eps must be 0 or a positive {limits.dtype.name}, in which the mean is computed, "
+            f"got {eps}"
+        )
     return float(eps)

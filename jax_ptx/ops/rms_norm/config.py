@@ -39,7 +39,9 @@ MAX_SLOT_BYTES = 96 * 1024 // BACKWARD_SLOTS
 # CTAs, and partial sums of dw: two for each of an H200's 132 SMs. Each reads a row while it reduces one.
 BACKWARD_CTAS = 264
 MIN_ROWS_PER_PARTIAL = 4  # fewer would save a CTA little time and cost memory under vmap
-MAX_SPLIT = 8  # ways in which a leading dimension can be sharded without gathering it for dw
+# A dimension may be sharded into any number of parts that divides one of these and itself.
+SPLITS = math.lcm(*range(1, 9))
+MAX_BLOCKS = 4096
 
 
 @dataclass(frozen=True)
@@ -117,21 +119,29 @@ class Parts:
         return Parts((*self.blocks[:position], size, *self.blocks[position:]), self.runs)
 
 
-def backward_parts(lead: Sequence[Any], shards: Sequence[int], n_grouped: int) -> Parts:
+def backward_parts(
+    lead: Sequence[Any], shards: Sequence[int], n_grouped: int, n_devices: int
+) -> Parts:
     """How the rows of x, `[*lead, n]`, are cut for dw.
+
+    XLA cuts x and the partials alike, so every dimension of x that it might shard needs as many blocks
+    as there could be shards; with automatic sharding nobody knows yet which those are.
 
     Args:
         lead: x's leading dimensions; a symbolic one is not cut.
         shards: into how many parts each is known to be sharded.
         n_grouped: how many of them the weight has too: those are not summed over.
+        n_devices: how many devices there are.
     """
     blocks: list[Any] = list(lead[:n_grouped])
-    left = MAX_SPLIT
-    for size, factor in zip(lead[n_grouped:], shards[n_grouped:], strict=True):
-        while factor < left and isinstance(size, int) and size > 0 and size % (2 * factor) == 0:
-            factor *= 2
-        blocks.append(factor)
-        left = max(1, left // factor)
+    left = MAX_BLOCKS
+    for size, known in zip(lead[n_grouped:], shards[n_grouped:], strict=True):
+        count = known
+        if isinstance(size, int) and size > 0:
+            count = math.lcm(known, math.gcd(size, math.lcm(SPLITS, n_devices)))
+            count = count if count <= left else known
+        blocks.append(count)
+        left = max(1, left // count)
     if not all(isinstance(size, int) for size in lead):
         return Parts(tuple(blocks), BACKWARD_CTAS)
     n_blocks = max(math.prod(blocks), 1)

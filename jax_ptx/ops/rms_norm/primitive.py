@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -72,6 +73,22 @@ def _forward_jvp(
     if _is_zero(x_dot):
         return [y, rstd], [y_dot, ad.Zero(jax.typeof(rstd).to_tangent_aval())]
     return [y, rstd], [y_dot, reference.rstd_tangent(x, rstd, x_dot)]
+
+
+def _forward_transpose(
+    cotangents: Sequence[Any], x: Any, *weight: Any, eps: float, emulate: bool, with_rstd: bool
+) -> list[Any]:
+    if ad.is_undefined_primal(x):
+        raise NotImplementedError(
+            "rms_norm: it is not linear in x and has no transpose there; jax.vjp differentiates it"
+        )
+    dy, *_ = cotangents  # rstd does not depend on the weight
+    if _is_zero(dy):
+        return [None, None]
+    _, rstd = bind_varying(rms_norm_p, x, eps=eps, emulate=emulate, with_rstd=True)
+    # The kernel has the weight as an operand, and does not need its values for dw alone.
+    values = jnp.ones(weight[0].aval.shape, weight[0].aval.dtype)
+    return [None, _weight_cotangent(x, values, rstd, dy, emulate=emulate)]
 
 
 def _forward_formula(
@@ -151,7 +168,7 @@ def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, emulate: bool)
         return [None] * len(operands)
     parts = None
     if weight is not None and needs[1]:
-        parts = backward_parts(x.shape[:-1], rowwise.shards(jax.typeof(x)), weight.ndim - 1)
+        parts = _parts(x, weight)
     weights = [] if weight is None else [weight]
     results = bind_varying(
         rms_norm_backward_p, x, *weights, rstd, dy, need_dx=needs[0], parts=parts, emulate=emulate
@@ -159,11 +176,27 @@ def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, emulate: bool)
     dx = results.pop(0) if needs[0] else None
     if weight is None:
         return [*empty, dx]
-    dw = None
-    if results:
-        axes = tuple(range(weight.ndim - 1, results[0].ndim - 1))
-        dw = results[0].sum(axes).astype(weight.dtype)
-    return [*empty, dx, dw]
+    return [*empty, dx, _sum_partials(results[0], weight) if results else None]
+
+
+def _parts(x: Any, weight: Any) -> Parts:
+    lead, known = x.shape[:-1], rowwise.shards(jax.typeof(x))
+    return backward_parts(lead, known, weight.ndim - 1, jax.device_count())
+
+
+def _sum_partials(partials: jax.Array, weight: Any) -> jax.Array:
+    return partials.sum(tuple(range(weight.ndim - 1, partials.ndim - 1))).astype(weight.dtype)
+
+
+def _weight_cotangent(x: Any, weight: Any, rstd: Any, dy: Any, *, emulate: bool) -> jax.Array:
+    (partials,) = bind_varying(
+        rms_norm_backward_p,
+        *(x, weight, rstd, dy),
+        need_dx=False,
+        parts=_parts(x, weight),
+        emulate=emulate,
+    )
+    return _sum_partials(partials, weight)
 
 
 # ---- backward: x, [weight], rstd, dy -> [dx], [partial sums of dw] ----
@@ -316,4 +349,5 @@ rms_norm_tangent_p.def_abstract_eval(_tangent_abstract)
 batching.primitive_batchers[rms_norm_tangent_p] = _tangent_batch
 ad.primitive_jvps[rms_norm_tangent_p] = _tangent_jvp
 ad.primitive_transposes[rms_norm_tangent_p] = _tangent_transpose
+ad.primitive_transposes[rms_norm_p] = _forward_transpose
 mlir.register_lowering(rms_norm_tangent_p, mlir.lower_fun(_tangent_formula, multiple_results=True))
