@@ -117,6 +117,15 @@ def test_a_gradient_is_never_lost_in_silence() -> None:
     assert not y.requires_grad
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own, in dual_level
+def test_a_tangent_is_never_lost_in_silence() -> None:
+    x = torch.arange(8.0)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones(8))
+        with pytest.raises(NotImplementedError, match=r"copy: operand 0 requires a gradient"):
+            bridge.call(copy_launch(x.nbytes), [dual], [((8,), "float32")])
+
+
 def test_a_kernel_inside_an_autograd_function() -> None:
     class Copy(torch.autograd.Function):
         @staticmethod

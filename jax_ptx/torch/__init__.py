@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from jax_ptx import _ext
 from jax_ptx.launch import Launch
@@ -70,10 +71,9 @@ def _as_operand(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _refuse_autograd(launch: Launch, tensors: Sequence[torch.Tensor]) -> None:
-    if not torch.is_grad_enabled():
-        return
     for index, tensor in enumerate(tensors):
-        if tensor.requires_grad:
+        reverse = torch.is_grad_enabled() and tensor.requires_grad
+        if reverse or forward_ad.unpack_dual(tensor).tangent is not None:
             raise NotImplementedError(
                 f"{launch.entry}: operand {index} requires a gradient, and a kernel has no "
                 "derivative; call it under torch.no_grad(), or inside a torch.autograd.Function"

@@ -1,0 +1,58 @@
+"""Launching PTX: XLA FFI handlers, the driver, and the emulator (ffi/module.cc)."""
+
+from collections.abc import Sequence
+
+ffi_api_version: tuple[int, int]
+
+def registrations() -> dict[str, dict[str, object]]:
+    """
+    The handlers of the FFI target, by platform and stage, for jax.ffi.register_ffi_target.
+    """
+
+def emulate(
+    attributes: dict[str, object],
+    buffers: Sequence[object],
+    n_results: int,
+    race_check: bool = False,
+    step_limit: int = 0,
+) -> None:
+    """
+    Runs a launch record in the emulator, on numpy arrays.
+
+    Args:
+        attributes: the launch record, as Launch.attributes() gives it.
+        buffers: C-contiguous arrays of any dtype, in the order of the entry's parameters. The last
+            `n_results` are results and must be writable; an array that is an operand too is updated in
+            place.
+        n_results: how many of the buffers are results.
+        race_check: report conflicting accesses to shared memory.
+        step_limit: most instructions that the warps of a cluster may run; 0 for the default.
+
+    Raises:
+        ValueError: the text does not parse, sizes or limits do not hold, or the kernel did something
+            wrong.
+        NotImplementedError: the emulator lacks an instruction.
+        RuntimeError: a limit of the emulator.
+    """
+
+def launch(
+    attributes: dict[str, object],
+    buffers: Sequence[tuple[int, int]],
+    n_results: int,
+    device: int,
+    stream: int,
+) -> None:
+    """
+    Enqueues a launch record on an NVIDIA GPU, and does not wait for it.
+
+    Args:
+        attributes: the launch record, as Launch.attributes() gives it.
+        buffers: (device address, bytes) pairs in the order of the entry's parameters.
+        n_results: how many of the buffers, the last ones, are results.
+        device: the device's ordinal.
+        stream: a CUDA stream of that device, as an integer; 0 is the default stream.
+
+    Raises:
+        ValueError: sizes or limits do not hold, or the driver refuses the text.
+        RuntimeError: there is no driver, it is too old for the text, or the launch failed.
+    """
