@@ -18,7 +18,7 @@ using ParallelFor = std::function<void(int64_t n, const std::function<void(int64
 
 struct Options {
   bool race_check = false;
-  uint64_t step_limit = uint64_t{1} << 30;  // warp instructions of one cluster
+  uint64_t step_limit = uint64_t{1} << 27;  // warp instructions of one cluster: some seconds
 };
 
 // Whether the emulator can run the entry at all: what needs no buffers, for the time of
