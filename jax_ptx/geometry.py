@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 Dim3: TypeAlias = tuple[int, int, int]
-Grid: TypeAlias = int | tuple[int, ...] | Callable[..., int | tuple[int, ...]]
+Size: TypeAlias = int | tuple[int, ...] | list[int]
+Grid: TypeAlias = Size | Callable[..., Size]
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 MAX_GRID = (2**31 - 1, 65535, 65535)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, overload
 
-from jax_ptx import toolkit
+from jax_ptx.declaration import Declared, alias_pairs, tiles
 from jax_ptx.dsl.batch import Batch as BatchTrace
 from jax_ptx.dsl.batch import batch_bytes, merge_axes
 from jax_ptx.dsl.module import Module
@@ -16,11 +16,12 @@ from jax_ptx.dsl.operands import plain
 from jax_ptx.dsl.target import Target, Version, least_version, parse_target, version_text
 from jax_ptx.dsl.tile import Tensor, Tile
 from jax_ptx.dsl.trace import Trace, name_fault, tracing
-from jax_ptx.geometry import MAX_GRID, Dim3, Grid, block_size, cluster_size, grid_size
+from jax_ptx.geometry import MAX_GRID, Dim3, Grid, Size, grid_size
 from jax_ptx.launch import Launch
 from jax_ptx.memo import Memo, freeze
-from jax_ptx.report import Report, report
+from jax_ptx.report import Report
 from jax_ptx.signature import Signature
+from jax_ptx.slices import slice_bytes
 
 
 class Batch(NamedTuple):
@@ -35,11 +36,17 @@ class Batch(NamedTuple):
     mask: tuple[tuple[bool, ...], ...]
 
 
-class Kernel:
+class Kernel(Declared):
     """A kernel written in Python; `@kernel` makes one.
 
     Calling it with JAX arrays (under jit, vmap and the rest too) or with PyTorch tensors launches
     it, and returns one array or a tuple of several.
+
+    Under vmap it is traced again, and one launch does the whole batch. A kernel with a `RunTime`
+    dimension or with lines of `ptx.raw`, which nobody can trace for a batch, is launched once for each
+    element instead: the same values, at the cost of so many launches. Elements that the kernel's
+    widest access would find misaligned are padded first, which copies them; a size that is a multiple
+    of that access is never copied.
     """
 
     __name__: str
@@ -52,8 +59,8 @@ class Kernel:
         in_specs: Sequence[Tile] | None = None,
         out_specs: Sequence[Tile] | None = None,
         grid: Grid | None = None,
-        block: Any = (1, 1, 1),
-        cluster: Any = (1, 1, 1),
+        block: Size = (1, 1, 1),
+        cluster: Size = (1, 1, 1),
         smem: int = 0,
         arch: str = "auto",
         version: Version | None = None,
@@ -66,19 +73,17 @@ class Kernel:
         self._fn = fn
         self._name = name
         self._has_specs = in_specs is not None or out_specs is not None
-        self._signature = Signature(
+        signature = Signature(
             name,
             tensors,
-            _tiles(name, in_specs),
-            _tiles(name, out_specs),
-            tuple((input_output_aliases or {}).items()),
+            () if in_specs is None else tiles(name, "in_specs", in_specs),
+            () if out_specs is None else tiles(name, "out_specs", out_specs),
+            alias_pairs(name, input_output_aliases),
             grid_dim,
         )
+        grid = (1, 1, 1) if grid is None else grid
+        super().__init__(signature, grid=grid, block=block, cluster=cluster, smem=smem)
         self._constants = constants
-        self._grid: Grid = (1, 1, 1) if grid is None else grid
-        self._block = block_size(name, block)
-        self._cluster = cluster_size(name, cluster)
-        self._smem = _byte_count(name, smem)
         self._arch = arch
         self._target = None if arch == "auto" else parse_target(arch)
         self._version = _checked_version(name, version, self._target)
@@ -88,13 +93,10 @@ class Kernel:
         functools.update_wrapper(self, fn)
         self.__signature__ = _call_signature(self._signature, constants)
 
-    in_specs = property(lambda self: self._signature.in_specs, doc="The tiles of the inputs.")
-    out_specs = property(lambda self: self._signature.out_specs, doc="The tiles of the outputs.")
-    grid = property(lambda self: self._grid, doc="The grid, or the callable that gives it.")
-    block = property(lambda self: self._block, doc="Threads of a CTA along x, y, z.")
-    cluster = property(lambda self: self._cluster, doc="CTAs of a cluster along x, y, z.")
-    smem = property(lambda self: self._smem, doc="Dynamic shared memory asked for, in bytes.")
-    arch = property(lambda self: self._arch, doc='The target asked for, or "auto".')
+    @property
+    def arch(self) -> str:
+        """The target asked for, or "auto"."""
+        return self._arch
 
     def __repr__(self) -> str:
         return f"<Kernel {self._name}({', '.join(self._signature.parameters)})>"
@@ -155,8 +157,7 @@ class Kernel:
         """
         variables, constants = self._split(values)
         module = self._trace(variables, constants, None)
-        threads, smem_bytes = math.prod(self._block), module.shared.dynamic_bytes
-        return report(module.text, self._name, threads, smem_bytes)
+        return self._report(module.text, module.shared.dynamic_bytes)
 
     def sass(self, target: str, /, **values: Any) -> str:
         """The machine code for a target such as "sm_90"; the other arguments are those of `ptx`.
@@ -164,7 +165,7 @@ class Kernel:
         Raises:
             jax_ptx.toolkit.ToolkitError: ptxas or nvdisasm is not installed, or refused the text.
         """
-        return toolkit.disassemble(toolkit.assemble(self.ptx(**values), target)[self._name].cubin)
+        return self._sass(self.ptx(**values), target)
 
     # ---- from values to a launch ----
 
@@ -236,6 +237,8 @@ class Kernel:
         unit_bytes = signature.unit_bytes(variables)
         plan = None
         if batch is not None:
+            single = self.launch(**{**constants, **variables})
+            unit_bytes = slice_bytes(single, batch.mask)
             plan = self._plan(batch, grid, unit_bytes)
             grid = (grid[0] * math.prod(batch.sizes), *grid[1:])
             unit_bytes = batch_bytes(unit_bytes, batch.sizes, batch.mask)
@@ -307,8 +310,8 @@ def kernel(
     in_specs: Sequence[Tile] | None = None,
     out_specs: Sequence[Tile] | None = None,
     grid: Grid | None = None,
-    block: Any = (1, 1, 1),
-    cluster: Any = (1, 1, 1),
+    block: Size = (1, 1, 1),
+    cluster: Size = (1, 1, 1),
     smem: int = 0,
     arch: str = "auto",
     version: Version | None = None,
@@ -379,20 +382,6 @@ def _call_signature(signature: Signature, constants: dict[str, Any]) -> inspect.
         [inspect.Parameter(name, positional) for name in inputs]
         + [inspect.Parameter(name, keyword, default=value) for name, value in constants.items()]
     )
-
-
-def _tiles(name: str, specs: Sequence[Tile] | None) -> tuple[Tile, ...]:
-    tiles = tuple(specs or ()) if not isinstance(specs, Tile) else (specs,)
-    for tile in tiles:
-        if not isinstance(tile, Tile):
-            raise TypeError(f"{name}: in_specs and out_specs are tuples of Tile, got {tile!r}")
-    return tiles
-
-
-def _byte_count(name: str, smem: Any) -> int:
-    if isinstance(smem, bool) or not isinstance(smem, int) or smem < 0:
-        raise ValueError(f"{name}: smem must be a number of bytes, got {smem!r}")
-    return smem
 
 
 def _checked_version(name: str, version: Any, target: Target | None) -> Version | None:

@@ -23,7 +23,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
-from jax_ptx import _ext
+from jax_ptx import _ext, slices
+from jax_ptx.ptx_text import access_alignment
 
 TARGET = "jax_ptx_launch"
 """Name of the FFI target. Exported programs refer to it: see `export_checks`."""
@@ -48,7 +49,8 @@ class Launch:
         rows_per_cta: when positive, the grid's x follows run-time dimension 1 of the buffers:
             ceil(rows / rows_per_cta). The partitioner may hand a device part of the rows.
         retrace: builds the launch that does a whole batch at once, given the batch's shape and, for
-            each tensor, which of its axes the tensor has. None: one launch for each element.
+            each tensor, which of its axes the tensor has; elements lie `slices.slice_bytes` apart. None:
+            one launch for each element.
     """
 
     ptx: str
@@ -63,6 +65,11 @@ class Launch:
     retrace: Callable[[tuple[int, ...], tuple[tuple[bool, ...], ...]], Launch] | None = field(
         default=None, compare=False
     )
+
+    @functools.cached_property
+    def access_bytes(self) -> int:
+        """What the kernel's widest access to global memory wants its address to be a multiple of."""
+        return access_alignment(self.ptx)
 
     @functools.cached_property
     def key(self) -> int:
@@ -252,10 +259,11 @@ def _ptx_call_batch(
     operands: Sequence[Any],
     axes: Sequence[int | None],
     *,
+    launch: Launch,
+    result_types: tuple[jax.ShapeDtypeStruct, ...],
     batch: tuple[int, ...],
     batch_mask: tuple[tuple[bool, ...], ...],
     aliases: tuple[tuple[int, int], ...],
-    **params: Any,
 ) -> tuple[list[Any], list[int]]:
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     written = {operand for operand, _ in aliases}
@@ -268,21 +276,62 @@ def _ptx_call_batch(
         moved.append(operand)
         mapped.append(axis is not None or index in written)
     mapped += [True] * (len(batch_mask) - len(operands))
-    results = bind_varying(
-        ptx_call_p,
-        *moved,
-        batch=(size, *batch),
-        batch_mask=tuple((m, *mask) for m, mask in zip(mapped, batch_mask, strict=True)),
-        aliases=aliases,
-        **params,
-    )
+    inner_mask = batch_mask
+    batch_mask = tuple((m, *mask) for m, mask in zip(mapped, inner_mask, strict=True))
+    params: dict[str, Any] = {"aliases": aliases}
+    if slices.must_be_apart(launch, batch_mask, _elements(moved, batch_mask, result_types)):
+        params |= {"launch": launch, "result_types": result_types}
+        params |= {"batch": batch, "batch_mask": inner_mask}
+        results = _one_by_one(moved, mapped, params)
+        return results, [0] * len(results)
+    batch = (size, *batch)
+    launch, moved, types = slices.pad(launch, batch_mask, moved, result_types)
+    params |= {"launch": launch, "result_types": types, "batch": batch, "batch_mask": batch_mask}
+    results = [
+        slices.unpad(result, batch, padded, wanted)
+        for result, padded, wanted in zip(
+            bind_varying(ptx_call_p, *moved, **params), types, result_types, strict=True
+        )
+    ]
     return results, [0] * len(results)
+
+
+def _elements(
+    operands: Sequence[Any], mask: Sequence[Sequence[bool]], result_types: Sequence[Any]
+) -> list[Any]:
+    """One element of each tensor."""
+    inputs = [
+        jax.ShapeDtypeStruct(operand.shape[sum(axes) :], operand.dtype)
+        for operand, axes in zip(operands, mask, strict=False)
+    ]
+    return [*inputs, *result_types]
+
+
+def _one_by_one(
+    operands: Sequence[Any], mapped: Sequence[bool], params: dict[str, Any]
+) -> list[jax.Array]:
+    """A call for each element of the leading axis, on buffers of their own."""
+
+    def call(elements: dict[int, jax.Array]) -> list[jax.Array]:
+        each = [elements.get(index, operand) for index, operand in enumerate(operands)]
+        return bind_varying(ptx_call_p, *each, **params)
+
+    return jax.lax.map(call, {i: x for i, x in enumerate(operands) if mapped[i]})
 
 
 def _ptx_call_jvp(*_: Any, launch: Launch, **__: Any) -> Any:
     raise NotImplementedError(
         f"{launch.entry}: a kernel has no derivative of its own; wrap the call in jax.custom_jvp or "
         "jax.custom_vjp and give the rule, or jax.lax.stop_gradient its operands"
+    )
+
+
+def _ptx_call_transpose(*_: Any, launch: Launch, **__: Any) -> Any:
+    raise NotImplementedError(
+        f"{launch.entry}: a kernel has no transpose of its own: reverse mode (grad, vjp, "
+        "linear_transpose) came to its call, as it does where a custom_jvp rule calls a kernel on "
+        "tangents; wrap the call in jax.custom_vjp and give the backward pass there, or write the "
+        "rule in jax.numpy"
     )
 
 
@@ -295,6 +344,7 @@ def _ptx_call_lowering(
 ptx_call_p.def_abstract_eval(_ptx_call_abstract)
 batching.primitive_batchers[ptx_call_p] = _ptx_call_batch
 ad.primitive_jvps[ptx_call_p] = _ptx_call_jvp
+ad.primitive_transposes[ptx_call_p] = _ptx_call_transpose
 for _platform in ("cpu", "cuda"):
     # inline=False: call sites that are alike share one copy of the text.
     mlir.register_lowering(ptx_call_p, _ptx_call_lowering, platform=_platform, inline=False)

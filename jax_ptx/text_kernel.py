@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jax_ptx.declaration import Declared, alias_pairs, tiles
 from jax_ptx.dsl.tile import Tile
-from jax_ptx.geometry import Grid, block_size, cluster_size, grid_size
+from jax_ptx.geometry import Grid, Size, grid_size
 from jax_ptx.launch import Launch
 from jax_ptx.memo import Memo, freeze
+from jax_ptx.ptx_text import strip_comments
+from jax_ptx.report import Report
 from jax_ptx.signature import Signature
 
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?")
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.(?P<type>[a-z]\w*)\s+"
@@ -22,8 +24,12 @@ _PARAMETER = re.compile(
 _ADDRESS_TYPES = ("u64", "s64", "b64")
 
 
-class TextKernel:
-    """A kernel that is a PTX text; `ptx_kernel` makes one. It is called like any other kernel."""
+class TextKernel(Declared):
+    """A kernel that is a PTX text; `ptx_kernel` makes one. It is called like any other kernel.
+
+    Under vmap it is launched once for each element of the batch, since a text cannot be traced again;
+    elements that its widest access would find misaligned are padded first, which copies them.
+    """
 
     def __init__(
         self,
@@ -32,34 +38,24 @@ class TextKernel:
         in_specs: Sequence[Tile],
         out_specs: Sequence[Tile],
         grid: Grid,
-        block: Any,
-        cluster: Any,
+        block: Size,
+        cluster: Size,
         smem: int,
         entry: str | None,
         input_output_aliases: Mapping[int, int] | None,
     ) -> None:
         entries = read_entries(text)
         name = _chosen(entries, entry)
-        self._text = text
         parameters = entries[name]
-        n_tensors = len(in_specs) + len(out_specs)
-        names = tuple(n for n, _ in parameters[:n_tensors])
-        aliases = tuple((input_output_aliases or {}).items())
-        self._signature = Signature(name, names, tuple(in_specs), tuple(out_specs), aliases)
-        self._signature.check_aliases()
+        inputs, outputs = tiles(name, "in_specs", in_specs), tiles(name, "out_specs", out_specs)
+        names = tuple(n for n, _ in parameters[: len(inputs) + len(outputs)])
+        aliases = alias_pairs(name, input_output_aliases)
+        signature = Signature(name, names, inputs, outputs, aliases)
+        signature.check_aliases()
+        super().__init__(signature, grid=grid, block=block, cluster=cluster, smem=smem)
+        self._text = text
         self._check_parameters(parameters)
-        self._grid = grid
-        self._block = block_size(name, block)
-        self._cluster = cluster_size(name, cluster)
-        self._smem = smem
         self._launches: Memo[Launch] = Memo(1024)
-
-    in_specs = property(lambda self: self._signature.in_specs, doc="The tiles of the inputs.")
-    out_specs = property(lambda self: self._signature.out_specs, doc="The tiles of the outputs.")
-    grid = property(lambda self: self._grid, doc="The grid, or the callable that gives it.")
-    block = property(lambda self: self._block, doc="Threads of a CTA along x, y, z.")
-    cluster = property(lambda self: self._cluster, doc="CTAs of a cluster along x, y, z.")
-    smem = property(lambda self: self._smem, doc="Dynamic shared memory asked for, in bytes.")
 
     def __repr__(self) -> str:
         return f"<TextKernel {self._signature.kernel}({', '.join(self._signature.parameters)})>"
@@ -87,6 +83,22 @@ class TextKernel:
         """Launches the kernel; arguments, results and errors are those of a `Kernel`."""
         bound = self._signature.bind(arrays, variables)
         return self._signature.call(self.launch(**bound.variables), arrays, bound)
+
+    def report(self, /) -> Report:
+        """What ptxas makes of the kernel, by target.
+
+        Raises:
+            jax_ptx.toolkit.ToolkitError: ptxas is not installed.
+        """
+        return self._report(self._text, self._smem)
+
+    def sass(self, target: str, /) -> str:
+        """The machine code for a target such as "sm_90".
+
+        Raises:
+            jax_ptx.toolkit.ToolkitError: ptxas or nvdisasm is not installed, or refused the text.
+        """
+        return self._sass(self._text, target)
 
     def _build(self, variables: dict[str, int]) -> Launch:
         name = self._signature.kernel
@@ -125,8 +137,8 @@ def ptx_kernel(
     in_specs: Sequence[Tile],
     out_specs: Sequence[Tile],
     grid: Grid = (1, 1, 1),
-    block: Any = (1, 1, 1),
-    cluster: Any = (1, 1, 1),
+    block: Size = (1, 1, 1),
+    cluster: Size = (1, 1, 1),
     smem: int = 0,
     entry: str | None = None,
     input_output_aliases: Mapping[int, int] | None = None,
@@ -145,7 +157,9 @@ def ptx_kernel(
         input_output_aliases: which input an output shares its memory with, as for `kernel`.
 
     Raises:
-        ValueError: the text has no such entry, or its parameters are not one .u64 a tensor.
+        TypeError: an argument is of another type.
+        ValueError: the text has no such entry, its parameters are not one .u64 a tensor, or a size
+            is past a limit.
     """
     if not isinstance(text, str):
         raise TypeError(f"ptx_kernel takes the PTX as a str, got {type(text).__name__}")
@@ -165,7 +179,7 @@ def ptx_kernel(
 def read_entries(text: str) -> dict[str, list[tuple[str, str]]]:
     """The entries of a PTX text, each with the name and the declared type of its parameters."""
     entries = {}
-    for match in _ENTRY.finditer(_COMMENT.sub(" ", text)):
+    for match in _ENTRY.finditer(strip_comments(text)):
         entries[match[1]] = [
             (p["name"], p["type"] + ("[]" if p["array"] else ""))
             for p in _PARAMETER.finditer(match[2] or "")

@@ -1,0 +1,47 @@
+"""What `ptx_kernel` refuses at once: arguments of the wrong type, sizes past a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from jax_ptx import Tile, ptx_kernel
+from jax_ptx.types import f32
+
+TEXT = ".version 7.0\n.target sm_80\n.entry k(.param .u64 x, .param .u64 y) { ret; }"
+TILE = Tile(4, f32)
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "message"),
+    [
+        ({"in_specs": None}, TypeError, "k: in_specs must be a tuple of Tile, got None"),
+        ({"in_specs": TILE}, TypeError, "k: in_specs must be a tuple .* alone; write .*,\\)"),
+        ({"out_specs": "Tile"}, TypeError, "k: out_specs must be a tuple of Tile, got 'Tile'"),
+        ({"out_specs": ("x",)}, TypeError, "k: out_specs must .* got 'x' at position 0"),
+        (
+            {"smem": "x"},
+            TypeError,
+            "k: smem must be a number of bytes, an int, got 'x' of type str",
+        ),
+        ({"smem": True}, TypeError, "k: smem must be a number of bytes"),
+        ({"smem": -5}, ValueError, "k: smem must be a number of bytes, 0 or more, got -5"),
+        ({"grid": "x"}, TypeError, "k: grid must be an int or a tuple .* got 'x'"),
+        ({"grid": None}, TypeError, "k: grid must be an int or a tuple .* got None"),
+        ({"grid": (1, 65536)}, ValueError, "k: grid must lie between"),
+        ({"block": 1.5}, TypeError, "k: block must be an int or a tuple .* got 1.5"),
+        ({"block": 2048}, ValueError, "k: block must lie between"),
+        ({"cluster": "2"}, TypeError, "k: cluster must be an int or a tuple .* got '2'"),
+        ({"entry": 3}, ValueError, "has no entry 3; it has k"),
+        ({"input_output_aliases": [(0, 0)]}, TypeError, "input_output_aliases must be a dict"),
+        ({"input_output_aliases": {0: "y"}}, TypeError, "input_output_aliases must be a dict"),
+    ],
+)
+def test_arguments_that_are_refused(changed, kind, message) -> None:
+    options = {"in_specs": (TILE,), "out_specs": (TILE,), **changed}
+    with pytest.raises(kind, match=message):
+        ptx_kernel(TEXT, **options)
+
+
+def test_lists_do_where_tuples_do() -> None:
+    k = ptx_kernel(TEXT, in_specs=[TILE], out_specs=[TILE], grid=[2, 3], block=[64])
+    assert (k.in_specs, k.block, k.launch().grid) == ((TILE,), (64, 1, 1), (2, 3, 1))
