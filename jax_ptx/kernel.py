@@ -114,7 +114,8 @@ class Kernel(Declared):
         """The launch record: the same object for the same arguments.
 
         Args:
-            batch: a batch that the launch covers at once; None: there is none.
+            batch: a batch that the launch covers at once, its elements padded to a multiple of the
+                kernel's widest access to global memory; None: there is none.
             **values: as for `ptx`.
 
         Raises:

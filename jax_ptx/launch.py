@@ -225,7 +225,7 @@ def _global_dims(
 
 # ---- the generic primitive: a kernel as its author wrote it ----
 
-ptx_call_p = new_primitive("ptx_call")
+ptx_call_p: Primitive = new_primitive("ptx_call")
 
 
 def _ptx_call_abstract(

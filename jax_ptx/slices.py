@@ -45,9 +45,12 @@ def must_be_apart(launch: Launch, mask: Sequence[Sequence[bool]], avals: Sequenc
     """
     widest = launch.access_bytes
     # A symbolic size differs from all that it is not known to be.
-    return widest > 1 and any(
-        dim and any(axes) and math.prod(aval.shape) * aval.dtype.itemsize % widest != 0
-        for dim, axes, aval in zip(launch.dims, mask, avals, strict=True)
+    return any(
+        dim
+        and any(axes)
+        and unit % widest != 0
+        and math.prod(aval.shape) * aval.dtype.itemsize % widest != 0
+        for unit, dim, axes, aval in zip(launch.unit_bytes, launch.dims, mask, avals, strict=True)
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_ptx import Kernel, RunTime, Tile, kernel, ptx, ptx_kernel, reg
+from jax_ptx import Kernel, RunTime, Tile, export_checks, kernel, ptx, ptx_kernel, reg
 from jax_ptx.kernel import Batch
 from jax_ptx.types import f32, u32
 
@@ -142,3 +143,21 @@ def test_a_bare_derivative_and_a_bare_transpose_say_what_to_do() -> None:
         jax.linear_transpose(lambda x: k(x, w), x)(jnp.asarray(x))
     with pytest.raises(NotImplementedError, match="added: a kernel has no derivative of its own"):
         jax.grad(lambda x: k(x, w).sum())(x)
+
+
+def test_padded_batches_under_shard_map_and_in_an_export_with_symbolic_rows() -> None:
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((4,), ("i",), axis_types=auto, devices=jax.devices("cpu")[:4])
+    along, x, w = jax.P("i"), draw(8, 6), draw(6)
+    f = jax.shard_map(
+        jax.vmap(six(), (0, None)), mesh=mesh, in_specs=(along, jax.P()), out_specs=along
+    )
+    np.testing.assert_array_equal(jax.jit(f)(x, w), x + w)
+    r = draw(8, 3, 3)
+    f = jax.shard_map(jax.vmap(rows(3)), mesh=mesh, in_specs=(along,), out_specs=along)
+    np.testing.assert_array_equal(jax.jit(f)(r), 2 * r)
+
+    (n,) = jax.export.symbolic_shape("n")
+    export = jax.export.export(jax.jit(jax.vmap(rows(3))), disabled_checks=export_checks())
+    exported = export(jax.ShapeDtypeStruct((8, n, 3), jnp.float32))
+    np.testing.assert_array_equal(exported.call(r), 2 * r)
