@@ -82,10 +82,6 @@ class Batch:
         elif name == "clusterid.x":
             value = _scratch(trace)
             trace.emit("div.u32", (value, self._x, self._cluster_x))
-        elif name in ("ctaid", "nctaid", "clusterid", "nclusterid"):
-            raise trace.error(
-                NotImplementedError, f"one launch for a batch: %{name} is read as a vector"
-            )
         else:
             return None
         return _ReadOnly(trace, value.text)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import Self
 
+from jax_ptx.dsl.author import author_line
+from jax_ptx.dsl.jumps import check_jumps
 from jax_ptx.dsl.operands import Value, plain
 from jax_ptx.dsl.operators import widen
 from jax_ptx.dsl.reg import NotPred, Reg
@@ -13,12 +16,25 @@ from jax_ptx.types import DType, pred, s32, s64, u32, u64
 
 
 class _Block:
-    """A stretch of the body between two labels; `what` names it in messages."""
+    """A stretch of the body between two labels.
+
+    Attributes:
+        what: its name, for messages.
+        statement: what the author enters it with.
+    """
 
     what = "a block"
+    statement = "with"
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        block = super().__new__(cls)
+        current().unused[block] = author_line()
+        return block
 
     def __enter__(self) -> None:
         self.trace = current()
+        self.trace.unused.pop(self, None)
+        check_jumps(self.trace, f"{self.statement} {self.what}(…):")
         self.number = self.trace.block_number()
         self.open()
         self.trace.blocks.append(self)
@@ -51,7 +67,6 @@ class if_(_Block):  # noqa: N801  (spelled like the statement)
     def close(self) -> None:
         self.trace.label(f"$else_{self.number}")
         self.trace.closed_if = (f"$endif_{self.number}", len(self.trace.body))
-        self.trace.closed_branch = len(self.trace.body)
 
 
 class else_(_Block):  # noqa: N801
@@ -74,7 +89,6 @@ class else_(_Block):  # noqa: N801
 
     def close(self) -> None:
         self.trace.label(self.end)
-        self.trace.closed_branch = len(self.trace.body)
 
 
 class _Loop(_Block):
@@ -141,6 +155,7 @@ class loop(_Loop):  # noqa: N801
     def __init__(
         self, count_or_label: int | Reg | str | None = None, *, pred: Reg | NotPred | None = None
     ) -> None:
+        count_or_label = plain(count_or_label)
         self.count = None if isinstance(count_or_label, str | None) else count_or_label
         self.name = count_or_label if isinstance(count_or_label, str) else None
         self.pred = pred
@@ -171,9 +186,11 @@ class loop(_Loop):  # noqa: N801
 
 class _Range(_Loop):
     what = "ptx.range_"
+    statement = "for … in"
+    index: Reg  # it is numbered where the loop begins
 
-    def __init__(self, index: Reg, stop: int | Reg, step: int | Reg) -> None:
-        self.index, self.stop, self.step = index, stop, step
+    def __init__(self, stop: int | Reg, step: int | Reg) -> None:
+        self.stop, self.step = stop, step
         self.left_early = False
 
     def open(self) -> None:
@@ -215,38 +232,28 @@ def range_(
     if isinstance(step, int) and step == 0:
         raise trace.error(ValueError, "ptx.range_: the step is 0")
     dtype = dtype or _index_type(trace, (first, last, step))
-    return _iterate(trace, first, last, step, dtype)
+    return _iterate(trace, _Range(last, step), first, dtype)
 
 
-def _iterate(
-    trace: Trace, start: int | Reg, stop: int | Reg, step: int | Reg, dtype: DType
-) -> Iterator[Reg]:
+def _iterate(trace: Trace, block: _Range, start: int | Reg, dtype: DType) -> Iterator[Reg]:
     index = Reg(trace, trace.register_name(dtype), dtype)
     if isinstance(start, Reg) and start.dtype.bits < dtype.bits:
         start = widen(start)
     index.assign(start)
-    block = _Range(index, stop, step)
+    block.index = index
     block.__enter__()
     finished = False
     try:
         yield index
         finished = True
     finally:
-        # Not finished: Python left the `for` statement, by `break` or by an exception.
-        if not finished and trace.closed_branch == len(trace.body):
-            trace.faults.append(
-                trace.error(
-                    ValueError,
-                    "`break` inside a `with ptx.if_(…):` leaves ptx.range_ while the kernel is "
-                    "traced, whatever the predicate is; ptx.break_(p) leaves it where p holds",
-                )
-            )
-        if not finished:
-            trace.branch(block.end)
-            block.left_early = True
-        if block in trace.blocks:
-            del trace.blocks[trace.blocks.index(block) :]
-        block.close()
+        if not trace.is_over:  # an iterator that was kept is closed at any time
+            if not finished:  # Python left the `for` statement, by `break` or by an exception
+                trace.branch(block.end)
+                block.left_early = True
+            if block in trace.blocks:
+                del trace.blocks[trace.blocks.index(block) :]
+            block.close()
 
 
 def break_(pred: Reg | NotPred | None = None) -> None:

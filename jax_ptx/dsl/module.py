@@ -10,6 +10,7 @@ from functools import cached_property
 from jax_ptx.dsl.isa.row import TARGETS
 from jax_ptx.dsl.target import (
     AUTO_FLOOR,
+    LARGEST_SMEM,
     STATIC_SMEM_LIMIT_BYTES,
     Target,
     Version,
@@ -90,6 +91,23 @@ class Module:
         symbol, offset = self.shared.places[int(reference[1])]
         offset += int(reference[2])
         return f"{symbol}+{offset}" if offset else symbol
+
+
+class SharedSize:
+    """The shared memory asked for so far: whether there is enough, without laying it all out."""
+
+    def __init__(self, dynamic_bytes: int) -> None:
+        self._dynamic_bytes = dynamic_bytes
+        self._declared_end, self._dynamic_end = 0, dynamic_bytes
+
+    def add(self, array: SharedVariable, target: Target | None) -> bool:
+        """Adds an array; whether the target (None: any) has as much."""
+        self._declared_end = _align(self._declared_end, array.alignment) + array.n_bytes
+        self._dynamic_end = _align(self._dynamic_end, array.alignment) + array.n_bytes
+        total = self._dynamic_end
+        if self._declared_end <= STATIC_SMEM_LIMIT_BYTES:
+            total = self._declared_end + self._dynamic_bytes
+        return total <= smem_limit_bytes(target or LARGEST_SMEM)
 
 
 def lay_out_shared(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import lru_cache
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from jax_ptx.dsl.isa import Operand
-from jax_ptx.types import ALL, BY_NAME, DType, b32, b64, f32, f64, float_bits, pred
+from jax_ptx.dsl.isa.operands import Resolved
+from jax_ptx.types import ALL, DType, f32, f64, float_bits, pred
 
 if TYPE_CHECKING:
     from jax_ptx.dsl.trace import Trace
@@ -16,13 +17,11 @@ if TYPE_CHECKING:
 SYMBOL = Operand("symbol")
 INTEGER = Operand("integer")
 FLOAT = Operand("float")
+NUMBER = Operand("number")  # an int, until the table says what it is written as
 ADDRESS = Operand("address")
 REGISTER = {t: Operand("predicate" if t is pred else "register", t) for t in ALL}
 SPECIAL = {t: Operand("special", t) for t in ALL}
 _ADDRESS_IN = {t: Operand("address", t) for t in ALL}
-
-# In these an integer operand is a count or a size, whatever type the last modifier names.
-_COUNTED = ("cp.", "bar.", "barrier.", "mbarrier.", "prefetch.")
 
 
 class Value:
@@ -40,23 +39,22 @@ class Value:
 
 
 class Address(Value):
-    """`[base+offset]`, made by `ptx.addr`. `symbol` is the base if it is one."""
+    """`[base+offset]`, made by `ptx.addr`.
 
-    __slots__ = ("symbol",)
+    Attributes:
+        symbol: the base, if it is a symbol.
+        place: what restricts where it points: "param", "shared", or "narrow" for a base of 32 bits.
+    """
 
-    def __init__(self, trace: Trace, base: str, base_type: DType | None, offset: int) -> None:
+    __slots__ = ("place", "symbol")
+
+    def __init__(
+        self, trace: Trace, base: str, base_type: DType | None, offset: int, place: str = ""
+    ) -> None:
         text = f"[{base}+{offset}]" if offset else f"[{base}]"
         super().__init__(trace, text, _ADDRESS_IN[base_type] if base_type else ADDRESS)
         self.symbol = None if base_type else base
-
-
-@lru_cache(maxsize=4096)
-def literal_type(name: str) -> DType | None:
-    """The type of an immediate operand of the instruction, as far as its name tells."""
-    found = [BY_NAME[m] for m in name.split(".")[1:] if m in BY_NAME]
-    if not found or name.startswith(_COUNTED):
-        return None
-    return found[0] if name.startswith("slct.") else found[-1]
+        self.place = "narrow" if base_type and base_type.bits == 32 else place
 
 
 def plain(value: Any) -> Any:
@@ -68,8 +66,8 @@ def plain(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else value
 
 
-def encode(trace: Trace, name: str, operand: object) -> tuple[str, Operand]:
-    """The text and the kind of an operand of the instruction `name`.
+def encode(trace: Trace, operand: object) -> tuple[str | None, Operand]:
+    """The text and the kind of an operand; no text if `literal` writes it, for its place.
 
     Raises:
         TypeError, ValueError: it cannot be one.
@@ -78,66 +76,71 @@ def encode(trace: Trace, name: str, operand: object) -> tuple[str, Operand]:
     if isinstance(operand, Value):
         return operand.text, operand.operand
     if isinstance(operand, str):
-        if operand.startswith("%") and trace.batch is not None:
-            replaced = trace.batch.special(trace, operand[1:])
-            operand = operand if replaced is None else replaced.text
-        return encode_text(operand)
+        special = trace.special_operand(operand[1:]) if operand.startswith("%") else None
+        return special or encode_text(trace, operand)
     if isinstance(operand, int):
-        return encode_int(name, operand)
+        return None, NUMBER
     if isinstance(operand, float):
-        return encode_float(name, operand)
+        return None, FLOAT
     if isinstance(operand, tuple) and _is_pair(operand):
         return _encode_pair(trace, operand)
     if isinstance(operand, Sequence):
-        return _encode_vector(trace, name, operand)
+        return None, _vector(trace, operand)
     raise TypeError(
         f"{type(operand).__name__} is not an operand, which is a register, int, float, str, "
         "ptx.addr(…), shared array, list of registers (a vector) or pair (d, p)"
     )
 
 
-def encode_text(text: str) -> tuple[str, Operand]:
+def encode_text(trace: Trace, text: str) -> tuple[str, Operand]:
     """A string: an immediate if it begins with a digit or `-`, else a symbol."""
     if not text[:1].isdigit() and not text.startswith("-"):
+        trace.mention(text)
         return text, SYMBOL
     is_float = text[:2].lower() in ("0f", "0d")
     return text, FLOAT if is_float else INTEGER
 
 
-def encode_int(name: str, value: int) -> tuple[str, Operand]:
-    """An int: decimal, or the exact bits of a float where the instruction computes with floats."""
-    dtype = literal_type(name)
-    if dtype is not None and dtype.kind == "float":
-        return encode_float(name, float(value))
-    # A wide product takes one 64-bit operand, and `cvt` narrows: only there the width is not known.
-    bits = 64 if dtype is None or ".wide" in name else max(dtype.bits, 32)
-    if not -(1 << (bits - 1)) <= value < 1 << bits:
-        raise ValueError(f"{value} does not fit in {bits} bits")
-    return str(int(value)), INTEGER
+def literal(operand: object, to: Resolved) -> str:
+    """A number, or a vector with numbers in it, as the table has it at this place.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    operand = plain(operand)
+    if isinstance(operand, float):
+        if to.type not in ("f32", "f64", "b32", "b64"):
+            raise TypeError(f"the float {operand} is no operand of type .{to.type}")
+        return float_text(operand, f64 if to.bits == 64 else f32, hexadecimal=to.type[0] == "b")
+    if isinstance(operand, int):
+        if to.type in ("f32", "f64"):
+            return float_text(float(operand), f32 if to.type == "f32" else f64)
+        return str(_checked(int(operand), to))
+    if isinstance(operand, Sequence) and not isinstance(operand, str):
+        return "{" + ", ".join(literal(element, to) for element in operand) + "}"
+    return str(operand)
 
 
-def encode_float(name: str, value: float) -> tuple[str, Operand]:
-    """A float: its exact bits in the type of the instruction."""
-    dtype = literal_type(name)
-    if dtype is not None and dtype in (f32, f64):
-        return float_text(value, dtype), FLOAT
-    if dtype is not None and dtype in (b32, b64):  # untyped bits take the float of their size
-        return f"0x{float_bits(value, f32 if dtype is b32 else f64):0{dtype.bits // 4}X}", INTEGER
-    if dtype is not None and dtype.kind == "float":
-        raise TypeError(
-            f"a .{dtype.name} instruction takes no immediates; "
-            f"reg.scalar({dtype.name}, init={value}) puts the value in a register"
-        )
-    raise TypeError(f"the float {value} is no operand of an instruction without a float type")
+def _checked(value: int, to: Resolved) -> int:
+    bits = int(re.sub(r"\D", "", to.type) or 64)
+    low, high = -(1 << (bits - 1)), (1 << bits) - 1
+    if not low <= value <= high:
+        raise ValueError(f"{value} does not fit in {bits} bits ({low} to {high})")
+    by, _, limit = to.limit.partition("|") if "|" in to.limit else (to.limit[:1], "", to.limit[1:])
+    if by == "%" and value % int(limit):
+        raise ValueError(f"{value} is not a multiple of {limit}")
+    if by == "<" and not 0 <= value < int(limit):
+        raise ValueError(f"{value} is not between 0 and {int(limit) - 1}")
+    if "|" in to.limit and str(value) not in limit.split("|"):
+        raise ValueError(f"{value} must be {' or '.join(dict.fromkeys(limit.split('|')))} here")
+    return value
 
 
-def float_text(value: float, dtype: DType) -> str:
+def float_text(value: float, dtype: DType, *, hexadecimal: bool = False) -> str:
     """The exact bits of a float as an immediate."""
-    if dtype is f32:
-        return f"0f{float_bits(value, f32):08X}"
-    if dtype is f64:
-        return f"0d{float_bits(value, f64):016X}"
-    return f"0x{float_bits(value, dtype):0{dtype.bits // 4}X}"
+    digits = f"{float_bits(value, dtype):0{dtype.bits // 4}X}"
+    prefix = {f32: "0f", f64: "0d"}.get(dtype, "0x")
+    return f"{'0x' if hexadecimal else prefix}{digits}"
 
 
 def _is_pair(operand: tuple[object, ...]) -> bool:
@@ -156,6 +159,8 @@ def _encode_pair(trace: Trace, pair: tuple[object, ...]) -> tuple[str, Operand]:
             continue
         if not isinstance(half, Value) or half.operand.kind not in ("register", "predicate"):
             raise TypeError("a pair is (d, p): a register or '_', and a predicate register or '_'")
+        if half.text.startswith("!"):
+            raise TypeError(f"{half.text} is no destination: give the predicate register itself")
         trace.check_owner(half)
         texts.append(half.text)
         if index == 0:
@@ -163,22 +168,18 @@ def _encode_pair(trace: Trace, pair: tuple[object, ...]) -> tuple[str, Operand]:
     return "|".join(texts), Operand("pair", dtype)
 
 
-def _encode_vector(trace: Trace, name: str, elements: Sequence[object]) -> tuple[str, Operand]:
-    texts, dtype = [], None
+def _vector(trace: Trace, elements: Sequence[object]) -> Operand:
+    dtype = None
     for element in elements:
-        if isinstance(element, Value):
-            trace.check_owner(element)
-            if element.operand.kind != "register":
-                raise TypeError(f"an element of a vector is a register, got {element.text}")
-            if dtype is not None and element.operand.dtype is not dtype:
-                other = element.operand.dtype
-                if other is None or other.bits != dtype.bits:
-                    raise TypeError(f"the elements of a vector have types {dtype} and {other}")
-            else:
-                dtype = element.operand.dtype
-            texts.append(element.text)
-        elif isinstance(element, str) and element == "_":
-            texts.append("_")
-        else:
-            texts.append(encode(trace, name, element)[0])
-    return "{" + ", ".join(texts) + "}", Operand("vector", dtype, len(texts))
+        if not isinstance(element, Value):
+            if element != "_" and encode(trace, element)[1].kind == "vector":
+                raise TypeError("an element of a vector is a register or a number, got a vector")
+            continue
+        trace.check_owner(element)
+        if element.operand.kind != "register":
+            raise TypeError(f"an element of a vector is a register, got {element.text}")
+        other = element.operand.dtype
+        if dtype is not None and other is not dtype and (other is None or other.bits != dtype.bits):
+            raise TypeError(f"the elements of a vector have types {dtype} and {other}")
+        dtype = dtype or other
+    return Operand("vector", dtype, len(elements))

@@ -44,6 +44,8 @@ def binary(
         return _float(f"{op}{rounding}", left, right, out, swapped)
     if op == "mul":
         return _product(left, right, out)
+    if op in ("max", "min"):
+        _check_range(op, left, right)
     left, right = same_width(op, left, right, out)
     # Pointer arithmetic is signed: an offset may be negative.
     suffix = "s64" if left.dtype.bits == 64 and op in ("add", "sub") else sign(left.dtype)
@@ -140,6 +142,7 @@ def compare(op: str, left: Reg, right: object) -> Reg:
     else:
         if isinstance(right, int) and right < 0 and dtype.kind != "signed":
             refuse(left, f"comparison of an unsigned {dtype} register with {right}", ValueError)
+        _check_range(op, left, right)
         left, right = same_width(op, left, right, None)
         suffix = sign(left.dtype)
     result = left.fresh(pred)
@@ -255,6 +258,18 @@ def _refuse_mixed(op: str, left: Reg, right: Reg) -> NoReturn:
         left,
         f"`{written(op)}` of {left.dtype} and {right.dtype} registers; convert one by ptx.inst.cvt",
     )
+
+
+def _check_range(op: str, left: Reg, right: object) -> None:
+    """Refuses an int whose bits would be read as another number."""
+    half = 1 << (left.dtype.bits - 1)
+    low, high = (-half, half - 1) if left.dtype.kind == "signed" else (0, 2 * half - 1)
+    if isinstance(right, int) and not low <= right <= high:
+        raise left.trace.error(
+            ValueError,
+            f"`{written(op)}` of a {left.dtype} register and {right}, which does not fit "
+            f"({low} to {high})",
+        )
 
 
 def _unknown(op: str, left: Reg, right: object) -> NoReturn:

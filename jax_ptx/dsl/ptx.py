@@ -14,7 +14,8 @@ from jax_ptx.dsl.control import loop as loop
 from jax_ptx.dsl.control import range_ as range_
 from jax_ptx.dsl.control import ret as ret
 from jax_ptx.dsl.control import while_ as while_
-from jax_ptx.dsl.operands import Address, Value
+from jax_ptx.dsl.isa.spelling import read, spelled
+from jax_ptx.dsl.operands import Address, Value, plain
 from jax_ptx.dsl.reg import NotPred, Reg, RegArray
 from jax_ptx.dsl.smem import SharedArray
 from jax_ptx.dsl.special import SpecialRegisters
@@ -41,22 +42,23 @@ class Instruction:
     def __getattr__(self, attribute: str) -> Instruction:
         if attribute.startswith("__") and attribute.endswith("__"):
             raise AttributeError(attribute)  # Python's own protocols, such as copying
-        word = attribute.removesuffix("_")
-        if word[:1] == "_" and word[1:2].isdigit():
-            word = word[1:]
-        word = word.replace("__", "::")
+        word = read(attribute)
         child = Instruction(f"{self._name}.{word}" if self._name else word)
         self.__dict__[attribute] = child  # found at once the next time
         return child
 
-    def __call__(self, *operands: Operand, pred: Predicate = None) -> Reg | None:
+    def __call__(self, *operands: Operand, pred: Predicate = None, **unknown: object) -> Reg | None:
+        if unknown:
+            raise current().error(
+                TypeError, f"{self!r} takes operands and pred=, got {next(iter(unknown))}="
+            )
         current().emit(self._name, operands, pred)
         if operands and isinstance(operands[0], Reg):
             return operands[0]
         return None
 
     def __repr__(self) -> str:
-        return f"ptx.inst.{self._name}" if self._name else "ptx.inst"
+        return f"ptx.inst.{spelled(self._name)}" if self._name else "ptx.inst"
 
 
 class _Bar:
@@ -104,7 +106,9 @@ def addr(base: Reg | SharedArray | Tensor | Address | str, offset: int | None = 
         offset: bytes, a constant; a register offset is added to the base first, `base + offset`.
     """
     trace = current()
-    offset = 0 if offset is None else offset
+    offset = 0 if offset is None else plain(offset)
+    if isinstance(base, Value) and base.trace is not trace:
+        raise trace.error(TypeError, f"{base!r} belongs to another run of a kernel")
     if isinstance(offset, bool) or not isinstance(offset, int):
         raise trace.error(
             TypeError,
@@ -114,12 +118,14 @@ def addr(base: Reg | SharedArray | Tensor | Address | str, offset: int | None = 
     if not -(1 << 31) <= offset < 1 << 31:
         raise trace.error(ValueError, f"ptx.addr takes an offset of 32 bits, got {offset}")
     if isinstance(base, SharedArray):
-        return Address(trace, base.symbol(offset), None, 0)
+        return Address(trace, base.symbol(offset), None, 0, "shared")
     if isinstance(base, Tensor | str):
-        return Address(trace, str(base), None, offset)
+        name = str(base)
+        if isinstance(base, str):
+            trace.mention(name)
+        is_parameter = name in trace.tensors or name in trace.run_time_dims
+        return Address(trace, name, None, offset, "param" if is_parameter else "")
     if isinstance(base, Reg) and base.operand.kind == "register":
-        if base.trace is not trace:
-            raise trace.error(TypeError, f"{base.text} belongs to another run of a kernel")
         return Address(trace, base.text, base.dtype, offset)
     raise trace.error(
         TypeError, f"ptx.addr takes a register, a shared array, a tensor or a symbol, got {base!r}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias, overload
 
 from jax_ptx.dsl import operators
-from jax_ptx.dsl.operands import REGISTER, SPECIAL, Value, encode_int, float_text, plain
+from jax_ptx.dsl.operands import REGISTER, SPECIAL, Value, float_text, plain
 from jax_ptx.dsl.trace import Trace, current
 from jax_ptx.types import DType, pred, u32
 
@@ -175,24 +175,49 @@ class Reg(Value):
 
     __hash__ = object.__hash__
 
-    def _no_value(self, what: str) -> NoReturn:
-        raise self.trace.error(
+    def __rlshift__(self, other: object) -> NoReturn:
+        self._number_first("<<", other)
+
+    def __rrshift__(self, other: object) -> NoReturn:
+        self._number_first(">>", other)
+
+    def __pow__(self, other: object) -> NoReturn:
+        mend = "`x * x` is a square, ptx.inst.ex2 and ptx.inst.lg2 are for the rest"
+        raise current().error(TypeError, f"PTX has no `**`: {mend}")
+
+    __rpow__ = __pow__
+
+    def _number_first(self, symbol: str, number: object) -> NoReturn:
+        raise current().error(
             TypeError,
-            f"{self.text} has no {what} while the kernel is traced, only when it runs; "
-            "branch at run time with `with ptx.if_(p):`",
+            f"`{number!r} {symbol} {self.text}`: what is shifted is a register, "
+            f"as in reg.scalar(u32, {number!r}) {symbol} {self.text}",
+        )
+
+    def _no_value(self, what: str, mend: str) -> NoReturn:
+        raise current().error(
+            TypeError,
+            f"{self.text} has no {what} while the kernel is traced, only when it runs; {mend}",
         )
 
     def __bool__(self) -> NoReturn:
-        self._no_value("truth value")
+        self._no_value(
+            "truth value",
+            "branch at run time with `with ptx.if_(p):`, combine predicates with &, | and ~",
+        )
 
     def __int__(self) -> NoReturn:
-        self._no_value("int value")
+        self._no_value("int value", "ptx.inst.cvt converts it when it runs")
 
     def __index__(self) -> NoReturn:
-        self._no_value("int value")
+        self._no_value(
+            "int value",
+            "`for i in ptx.range_(n):` counts to a register; a Python list takes an int, and an "
+            "array that a register indexes is one in shared memory, smem.alloc",
+        )
 
     def __float__(self) -> NoReturn:
-        self._no_value("float value")
+        self._no_value("float value", "ptx.inst.cvt converts it when it runs")
 
 
 class Special(Reg):
@@ -258,6 +283,12 @@ class RegArray(Sequence[Reg]):
     @overload
     def __getitem__(self, index: slice) -> list[Reg]: ...
     def __getitem__(self, index: int | slice) -> Reg | list[Reg]:
+        if isinstance(index, Value):
+            raise current().error(
+                TypeError,
+                f"a register array takes an int, got {index!r}; an array that a register indexes "
+                "is one in shared memory, smem.alloc",
+            )
         try:
             return self._regs[index]
         except IndexError:
@@ -293,7 +324,7 @@ def scalar(dtype: DType, init: Operand | None = None, name: str | None = None) -
 
 def array(dtype: DType, count: int, name: str | None = None) -> RegArray:
     """`count` new registers; with a name they are `name0`, `name1`, …"""
-    trace = current()
+    trace, count = current(), plain(count)
     if isinstance(count, bool) or not isinstance(count, int):
         raise trace.error(TypeError, f"reg.array takes a count that is an int, got {count!r}")
     if count < 0:
@@ -335,7 +366,13 @@ def _move(register: Reg, value: object) -> None:
         return
     if isinstance(value, bool) and dtype is not pred:
         value = int(value)
-    if dtype.kind == "float" and isinstance(value, int | float):
+    is_byte = dtype.kind == "float" and dtype.bits == 8
+    if is_byte and isinstance(value, int):
+        if not 0 <= value < 256:
+            raise trace.error(
+                ValueError, f"{value} is not the bits of a value of type {dtype} (0 to 255)"
+            )
+    elif dtype.kind == "float" and isinstance(value, int | float):
         try:
             value = float_text(float(value), dtype)
         except (TypeError, OverflowError) as e:
@@ -355,7 +392,6 @@ def _move(register: Reg, value: object) -> None:
         if dtype is pred:  # `mov.pred` takes no immediate
             trace.emit("setp.ne.u32", (register, scalar(u32, int(value)), 0))
             return
-        value = encode_int("", value)[0]
     trace.emit(f"mov.{dtype.move}", (register, value))
 
 

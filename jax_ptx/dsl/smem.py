@@ -145,7 +145,7 @@ class SharedArray(Value):
             trace.emit("mad.lo.u32", (address, i, stride, base))
             base = address
         if base is None:
-            return Address(trace, self.symbol(offset), None, 0)
+            return Address(trace, self.symbol(offset), None, 0, "shared")
         return Address(trace, base.text, base.dtype, offset)
 
 
@@ -170,6 +170,7 @@ def alloc(
         raise trace.error(
             TypeError, f"smem.alloc takes the type of an element, such as f32; got {dtype!r}"
         )
+    shape, align = plain(shape), plain(align)
     dims = (shape,) if isinstance(shape, int) else tuple(map(plain, shape))
     if any(isinstance(d, bool) or not isinstance(d, int) or d < 1 for d in dims):
         raise trace.error(
@@ -185,8 +186,7 @@ def alloc(
     if name is not None:
         trace.claim(name)
     n_bytes = math.prod(dims) * dtype.bits // 8
-    trace.shared.append(SharedVariable(name or f"smem_{index}", n_bytes, alignment))
-    trace.lay_out_shared()  # an error belongs to this line rather than to the end
+    trace.add_shared(SharedVariable(name or f"smem_{index}", n_bytes, alignment))
     return SharedArray(trace, index, 0, dims, dtype)
 
 

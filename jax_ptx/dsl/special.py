@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from jax_ptx.dsl.reg import Reg, Special
-from jax_ptx.dsl.target import Target
+from jax_ptx.dsl.special_types import CLUSTER_SCALARS, CLUSTER_TRIPLES, SCALARS, TRIPLES
 from jax_ptx.dsl.trace import current
-from jax_ptx.types import DType, pred, u32, u64
-
-# PTX ISA, "Special Registers". Those of clusters came with sm_90.
-_TRIPLES = ("tid", "ntid", "ctaid", "nctaid")
-_CLUSTER_TRIPLES = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
-_SCALARS: dict[str, DType] = {
-    **dict.fromkeys(("laneid", "warpid", "nwarpid", "smid", "nsmid", "clock", "clock_hi"), u32),
-    **dict.fromkeys(("globaltimer_lo", "globaltimer_hi"), u32),
-    **dict.fromkeys(("total_smem_size", "dynamic_smem_size"), u32),
-    **{f"lanemask_{relation}": u32 for relation in ("eq", "le", "lt", "ge", "gt")},
-    **dict.fromkeys(("gridid", "clock64", "globaltimer"), u64),
-}
-_CLUSTER_SCALARS: dict[str, DType] = {
-    "cluster_ctarank": u32,
-    "cluster_nctarank": u32,
-    "is_explicit_cluster": pred,
-}
+from jax_ptx.types import DType, u32
 
 
 def special_register(name: str, dtype: DType) -> Reg:
     """The special register of that name (without `%`), or what stands for it in a batch."""
     trace = current()
-    if name.startswith(("cluster", "ncluster", "is_explicit")):
-        try:
-            trace.require((7, 8), Target(90), f"%{name}")
-        except ValueError as e:
-            raise trace.error(ValueError, str(e)) from None
+    try:
+        trace.require_special(name)
+    except ValueError as e:
+        raise trace.error(ValueError, str(e)) from None
     if trace.batch is not None:
         replaced = trace.batch.special(trace, name)
         if replaced is not None:
@@ -57,12 +40,12 @@ class _Triple:
 class SpecialRegisters:
     """The namespace `ptx.special`."""
 
-    tid, ntid, ctaid, nctaid = map(_Triple, _TRIPLES)
-    clusterid, nclusterid, cluster_ctaid, cluster_nctaid = map(_Triple, _CLUSTER_TRIPLES)
+    tid, ntid, ctaid, nctaid = map(_Triple, TRIPLES)
+    clusterid, nclusterid, cluster_ctaid, cluster_nctaid = map(_Triple, CLUSTER_TRIPLES)
 
     def __getattr__(self, name: str) -> _Scalar:
-        dtype = _SCALARS.get(name) or _CLUSTER_SCALARS.get(name)
+        dtype = SCALARS.get(name) or CLUSTER_SCALARS.get(name)
         if dtype is None:
-            known = ", ".join([*_TRIPLES, *_CLUSTER_TRIPLES, *_SCALARS, *_CLUSTER_SCALARS])
+            known = ", ".join([*TRIPLES, *CLUSTER_TRIPLES, *SCALARS, *CLUSTER_SCALARS])
             raise AttributeError(f"ptx.special.{name}: there is no such register; one of {known}")
         return _Scalar(name, dtype)

@@ -31,6 +31,10 @@ AUTO_TARGETS = tuple(Target(*t) for t in sorted(TARGETS) if t[0] >= AUTO_FLOOR)
 """What `arch="auto"` takes the first of."""
 
 
+NEWEST_VERSION: Version = (9, 5)
+"""The newest PTX version that this library was held against an assembler of."""
+
+
 def parse_target(arch: str) -> Target:
     """Reads "sm_90" or "sm_90a".
 
@@ -43,6 +47,10 @@ def parse_target(arch: str) -> Target:
         known = ", ".join(str(Target(*t)) for t in sorted(TARGETS))
         raise ValueError(f'arch must be "auto" or one of {known}; got {arch!r}')
     return target
+
+
+LARGEST_SMEM = Target(90)
+"""A target that has as much shared memory as any."""
 
 
 def least_version(target: Target) -> Version:

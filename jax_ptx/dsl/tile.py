@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from jax_ptx.dsl.operands import SYMBOL, Value, plain
 from jax_ptx.types import DType
@@ -112,6 +112,16 @@ class Tensor(Value):
     def name(self) -> str:
         """The name of the entry's parameter."""
         return self.text
+
+    def _no_elements(self, *_: object) -> NoReturn:
+        raise self.trace.error(
+            TypeError,
+            f"{self.text} is a tensor, which has no arithmetic and no elements here: "
+            f"`({self.text}_ptr,) = ptx.global_ptrs({self.text})` gives its address, and "
+            "ptx.inst.ld and ptx.inst.st load and store at ptx.addr(address + offset)",
+        )
+
+    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __getitem__ = __setitem__ = _no_elements
 
     def __repr__(self) -> str:
         return f"Tensor({self.text}, {self.shape}, {self.dtype})"

@@ -7,18 +7,22 @@ that has a number has it from the trace: the same kernel gives the same text whe
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jax_ptx.dsl import isa
-from jax_ptx.dsl.module import Module, SharedLayout, SharedVariable, lay_out_shared
-from jax_ptx.dsl.operands import SYMBOL, Value, encode
+from jax_ptx.dsl.author import author_line, shown
+from jax_ptx.dsl.endings import check_symbols, check_unused
+from jax_ptx.dsl.isa.spelling import spelled
+from jax_ptx.dsl.module import Module, SharedLayout, SharedSize, SharedVariable, lay_out_shared
+from jax_ptx.dsl.operands import SPECIAL, SYMBOL, Address, Value, encode, literal
+from jax_ptx.dsl.spaces import check_address
+from jax_ptx.dsl.special_types import TYPES, is_of_cluster
 from jax_ptx.dsl.target import (
     AUTO_TARGETS,
+    NEWEST_VERSION,
     Target,
     Version,
     least_version,
@@ -33,8 +37,6 @@ if TYPE_CHECKING:
 
 _current: ContextVar[Trace | None] = ContextVar("jax_ptx_trace", default=None)
 
-# Frames of these files are the language, not its author.
-_LANGUAGE = (str(Path(__file__).parent) + "/", str(Path(__file__).parent.parent / "kernel.py"))
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+")
 # What the trace gives out itself, and the one word that PTX reserves where no dot stands before it.
 _TAKEN = re.compile(r"%(?:p|h|r|rd|f|fd)\d+|\$\w+_\d+|smem(?:_\d+)?|WARP_SZ")
@@ -52,11 +54,12 @@ class Trace:
         batch: how one launch covers a batch, or None.
         body: the lines so far.
         blocks: the open `ptx.if_`, `ptx.else_` and loops, outermost first.
-        closed_branch: where in the body the last `ptx.if_` or `ptx.else_` was closed.
-        closed_if: the same for a `ptx.if_` alone, after the label that a `ptx.else_` would end at.
+        unused: the branches and loops that were made and not entered yet, with the author's lines.
+        closed_if: the label that a `ptx.else_` would end at, and where in the body it may begin.
         raw: whether `ptx.raw` put in lines that nobody has read.
         shared: the shared arrays so far.
-        faults: errors that could not be raised where they were noticed.
+        names: those that the author gave, and the parameters'.
+        mentioned: the symbols that the author wrote, with the author's lines.
     """
 
     def __init__(
@@ -77,24 +80,35 @@ class Trace:
         self.batch: Batch | None = None
         self.body: list[str] = []
         self.blocks: list[Any] = []
-        self.closed_branch: int | None = None
+        self.unused: dict[Any, str] = {}
         self.closed_if: tuple[str, int] | None = None
         self.raw = False
         self.shared: list[SharedVariable] = []
-        self.faults: list[Exception] = []
+        self._shared_size = SharedSize(dynamic_bytes)
+        self.mentioned: dict[str, str] = {}
         self._registers: dict[str, tuple[str, int]] = {}  # prefix: register type, how many
         self._named: dict[str, str] = {}  # declaration by name
-        self._names: set[str] = {*run_time_dims, name}
+        self.names: set[str] = {*run_time_dims, name}
         self._n_blocks = 0
-        self._forms: set[isa.Form] = set()
+        self._forms: set[object] = set()
         self._least_version: Version = (0, 0)
         self._targets = AUTO_TARGETS if target is None else (target,)  # that have everything so far
+
+    @staticmethod
+    def gives_out(name: str) -> bool:
+        """Whether the name is one that the language gives out itself."""
+        return _TAKEN.fullmatch(name) is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another trace, or none, is the current one."""
+        return _current.get() is not self
 
     # ---- names ----
 
     def add_tensor(self, tensor: Tensor) -> None:
         """Appends a parameter of the entry."""
-        self._names.add(tensor.name)
+        self.names.add(tensor.name)
         self.tensors[tensor.name] = tensor
 
     def register_name(self, dtype: DType) -> str:
@@ -115,16 +129,28 @@ class Trace:
     def claim(self, name: str) -> None:
         """Takes a name that the author gave, once."""
         why = name_fault(name)
-        if why is None and name in self._names:
+        if why is None and name in self.names:
             why = "is already taken in this kernel"
         if why is not None:
             raise self.error(ValueError, f"the name {name!r} {why}")
-        self._names.add(name)
+        self.names.add(name)
 
     def block_number(self) -> int:
         """The number of the next branch or loop, for its labels."""
         self._n_blocks += 1
         return self._n_blocks - 1
+
+    def mention(self, symbol: str) -> None:
+        """Notes a symbol that the author wrote, to look for it at the end."""
+        name = symbol.partition("+")[0]
+        if name not in self.mentioned and name not in ("_", "WARP_SZ"):
+            self.mentioned[name] = author_line()
+
+    def add_shared(self, variable: SharedVariable) -> None:
+        """Appends a shared array; refuses it here and now if the target has not as much."""
+        self.shared.append(variable)
+        if not self._shared_size.add(variable, self.target):
+            self.lay_out_shared()
 
     def lay_out_shared(self) -> SharedLayout:
         """Places the shared arrays so far; refuses more than the target has."""
@@ -137,7 +163,9 @@ class Trace:
 
     def emit(self, name: str, operands: Sequence[object], pred: object = None) -> None:
         """Appends one instruction, checked against the instruction table."""
-        texts, kinds = [], []
+        if _current.get() is not self:  # written out: this runs for every instruction
+            self._refuse_stale(operands)
+        texts, kinds, restricted = [], [], False
         try:
             for operand in operands:
                 if isinstance(operand, Value):
@@ -145,15 +173,27 @@ class Trace:
                         self.check_owner(operand)
                     texts.append(operand.text)
                     kinds.append(operand.operand)
+                    if isinstance(operand, Address) and operand.place:
+                        restricted = True
                 else:
-                    text, kind = encode(self, name, operand)
+                    text, kind = encode(self, operand)
                     texts.append(text)
                     kinds.append(kind)
             form = isa.find(name, tuple(kinds), predicated=pred is not None)
-            if form not in self._forms:
+            if texts and texts[0] is not None and texts[0].startswith("!"):
+                raise TypeError(f"{texts[0]} is no destination: give the predicate register itself")
+            for index, text in enumerate(texts):
+                if text is None:
+                    texts[index] = literal(operands[index], form.places[index])
+            if restricted:
+                addresses = (o for o in operands if isinstance(o, Address))
+                for position, address in enumerate(addresses):
+                    check_address(name, position, address)
+            needed = (name, *form[1:5])
+            if needed not in self._forms:
                 also = [Target(*t) for t in form.also]
                 self.require(form.version, Target(form.target, form.suffix), f"`{name}`", also)
-                self._forms.add(form)
+                self._forms.add(needed)
             guard = "" if pred is None else self._guard(pred)
         except (TypeError, ValueError) as e:
             self._refuse(name, operands, e)
@@ -162,6 +202,21 @@ class Trace:
         )
         if self.batch is not None:
             self.batch.after(self, name, operands, pred)
+
+    def special_operand(self, name: str) -> tuple[str, isa.Operand] | None:
+        """A special register by its name without `%`, or what stands for it; None if it is none."""
+        replaced = None if self.batch is None else self.batch.special(self, name)
+        if replaced is not None:
+            return replaced.text, replaced.operand
+        if name not in TYPES:
+            return None
+        self.require_special(name)
+        return f"%{name}", SPECIAL[TYPES[name]]
+
+    def require_special(self, name: str) -> None:
+        """Notes what a special register needs."""
+        if is_of_cluster(name):
+            self.require((7, 8), Target(90), f"%{name}")
 
     def branch(self, label: str, pred: object = None) -> None:
         """Appends a branch to a label of the trace's own."""
@@ -216,35 +271,60 @@ class Trace:
         """Refuses a register, address or array of another trace."""
         if value.trace is not self:
             raise TypeError(
-                f"{value.text} belongs to another run of a kernel (of {value.trace.name})"
+                f"{shown(value)} belongs to another run of a kernel (of {value.trace.name})"
             )
 
-    def error(self, kind: Callable[[str], Exception], message: str) -> Exception:
+    def _refuse_stale(self, operands: Sequence[object]) -> NoReturn:
+        """An operator of a register, or an access to an array, of a trace that is over."""
+        running = current()
+        for value in reversed(operands):  # the destination is often a new register
+            if isinstance(value, Value):
+                try:
+                    running.check_owner(value)
+                except TypeError as e:
+                    raise running.error(TypeError, str(e)) from None
+        raise running.error(TypeError, f"{self.name} is not the kernel that is being traced")
+
+    def error(
+        self, kind: Callable[[str], Exception], message: str, where: str | None = None
+    ) -> Exception:
         """An error of that kind which names the kernel, and the author's file and line."""
-        error = kind(f"kernel {self.name}, {author_line()}: {message}")
+        error = kind(f"kernel {self.name}, {where or author_line()}: {message}")
         error.__dict__["jax_ptx_located"] = True
         return error
 
     def _refuse(self, name: str, operands: Sequence[object], reason: Exception) -> NoReturn:
         if getattr(reason, "jax_ptx_located", False):
             raise reason
-        shown = ", ".join(map(_shown, operands))
-        raise self.error(type(reason), f"ptx.inst.{name}({shown}): {reason}") from None
+        given = ", ".join(map(shown, operands))
+        wrong = getattr(reason, "position", None)
+        operand = None if wrong is None else operands[wrong]
+        mend = ""
+        if isinstance(operand, Value) and operand.operand.kind == "special":
+            dtype = operand.operand.dtype
+            mend = f"; reg.from_(ptx.special.{operand.text[1:]}(), {dtype}) copies it into one"
+        raise self.error(
+            type(reason), f"ptx.inst.{spelled(name)}({given}): {reason}{mend}"
+        ) from None
 
     # ---- the end ----
 
     def finish(self, block: tuple[int, int, int]) -> Module:
         """The module. Ends the body with `ret` if the author did not."""
         if self.blocks:
-            self.faults.append(
-                self.error(
-                    ValueError,
-                    f"{self.blocks[-1].what} is still open at the end of the kernel; an iterator "
-                    "of ptx.range_ belongs in a `for` statement",
-                )
+            raise self.error(
+                ValueError,
+                f"{self.blocks[-1].what} is still open at the end of the kernel; an iterator "
+                "of ptx.range_ belongs in a `for` statement",
             )
-        if self.faults:
-            raise self.faults[0]
+        check_unused(self)
+        check_symbols(self)
+        if self.version is not None and self.version > NEWEST_VERSION:
+            raise self.error(
+                ValueError,
+                f"version={self.version} is newer than any that is known, "
+                f"{version_text(NEWEST_VERSION)}; version=None takes the least that is needed",
+            )
         if not self.body or self.body[-1] != "    ret;":
             self.emit("ret", ())
         shared = self.lay_out_shared()
@@ -310,23 +390,3 @@ def tracing(trace: Trace) -> Iterator[Trace]:
         yield trace
     finally:
         _current.reset(token)
-
-
-def author_line() -> str:
-    """File and line of the innermost caller outside the language."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LANGUAGE):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _shown(operand: object) -> str:
-    if isinstance(operand, Value):
-        return re.sub("\0(\\d+)\\+(\\d+)\0", _shown_shared, operand.text)
-    if isinstance(operand, list | tuple):
-        return f"[{', '.join(map(_shown, operand))}]"
-    return repr(operand)
-
-
-def _shown_shared(match: re.Match[str]) -> str:
-    return f"smem_{match[1]}" if match[2] == "0" else f"smem_{match[1]}+{match[2]}"

@@ -161,7 +161,7 @@ def test_a_python_break_out_of_a_branch_is_refused():
             r += 1
 
     with pytest.raises(
-        ValueError, match=r"`break` inside a `with ptx.if_.*ptx.break_\(p\) leaves it"
+        ValueError, match=r"`break` inside `with ptx.if_.*ptx.break_\(p\) does it when"
     ):
         lines_of(body)
 

@@ -9,7 +9,7 @@ import pytest
 
 from jax_ptx import kernel, ptx, reg, smem
 from jax_ptx.dsl.isa import InstructionError
-from jax_ptx.types import f32, u32
+from jax_ptx.types import f16, f32, u32
 from tests.dsl.tracing import text_of
 
 
@@ -64,12 +64,18 @@ def test_an_unknown_instruction():
             lambda r, f: ptx.inst.mov.u32(r, 2**32),
             r"ptx.inst.mov.u32\(%r0, 4294967296\): 4294967296 does not fit in 32 bits",
         ),
-        (lambda r, f: ptx.inst.add.u32(r, r, 1.5), "the float 1.5 is no operand of an instruction"),
+        (
+            lambda r, f: ptx.inst.add.u32(r, r, 1.5),
+            r"operand 3 \(b\) of `add.u32 d, a, b` is a float immediate; allowed: a .u32",
+        ),
         (
             lambda r, f: ptx.inst.add.u32(r, r, None),
             "NoneType is not an operand, which is a register",
         ),
-        (lambda r, f: ptx.inst.add.f16(r, r, 1.0), "a .f16 instruction takes no immediates"),
+        (
+            lambda r, f: ptx.inst.add.f16(reg.scalar(f16), reg.scalar(f16), 1.0),
+            r"is a float immediate; allowed: .* and no immediate: reg.scalar\(dtype, init=value\)",
+        ),
         (
             lambda r, f: ptx.inst.mov.u32(r, 1, pred=r),
             "pred= takes a predicate register or its negation",
@@ -101,8 +107,7 @@ def test_the_line_is_the_author_s_inside_helpers_operators_and_blocks():
     def helper(s):
         with ptx.if_(s[0] == 0):
             for _ in ptx.range_(3):
-                return s[0] + 1.5, None
-        return None
+                s[0] + 1.5
 
     helper_line = inspect.getsourcelines(helper)[1] + 3
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from jax_ptx import Tile, kernel, ptx, reg, smem
@@ -24,7 +26,20 @@ from tests.dsl.tracing import lines_of
     ],
 )
 def test_spelling(instruction, name):
-    assert repr(instruction) == f"ptx.inst.{name}"
+    with pytest.raises(
+        ValueError, match=f"`{re.escape(name)}` was given|`{re.escape(name)}` is out"
+    ):
+        lines_of(lambda: instruction("too", "many", "operands", "for", "any", "of", "them"))
+
+
+@pytest.mark.parametrize(
+    "written", ["ld.global_.f32", "and_.b32", "cp.async_.bulk._2d", "mapa.shared__cluster.u32"]
+)
+def test_an_instruction_is_shown_as_it_is_written(written):
+    instruction = ptx.inst
+    for attribute in written.split("."):
+        instruction = getattr(instruction, attribute)
+    assert repr(instruction) == f"ptx.inst.{written}"
 
 
 def test_operands():

@@ -183,7 +183,7 @@ def test_invalid_operands(name, given) -> None:
             "ld.f32.global",
             "",
             "`ld.f32.global`: `.global` may not follow `ld.f32`; the nearest valid form is "
-            "`ld.global.f32`; `ld.f32` is complete",
+            "`ld.global.f32`, in Python `ptx.inst.ld.global_.f32`; `ld.f32` is complete",
         ),
         (
             "fma.rn",
@@ -201,7 +201,8 @@ def test_invalid_operands(name, given) -> None:
             "atom.shared.add.L2::cache_hint.u32",
             "",
             "`atom.shared.add.L2::cache_hint.u32`: `.shared` does not go with `.L2::cache_hint`; the "
-            "nearest valid form is `atom.add.L2::cache_hint.u32`",
+            "nearest valid form is `atom.add.L2::cache_hint.u32`, in Python "
+            "`ptx.inst.atom.add.L2__cache_hint.u32`",
         ),
         (
             "bar.sync",

@@ -63,9 +63,12 @@ def test_a_version_of_the_author_is_kept():
 
 
 def test_a_cluster_needs_sm_90():
-    assert header(text_of(ptx.bar.sync, cluster=(2, 1, 1))) == [".version 7.8", ".target sm_90"]
+    assert header(text_of(ptx.bar.sync, grid=(2, 1, 1), cluster=(2, 1, 1))) == [
+        ".version 7.8",
+        ".target sm_90",
+    ]
     with pytest.raises(ValueError, match=r"cluster=\(2, 1, 1\) needs target sm_90"):
-        text_of(ptx.bar.sync, cluster=(2, 1, 1), arch="sm_80")
+        text_of(ptx.bar.sync, grid=(2, 1, 1), cluster=(2, 1, 1), arch="sm_80")
 
 
 def setmaxnreg():  # sm_90a, and each later `a` target, but no target without it

@@ -16,11 +16,14 @@ from jax_ptx.dsl.isa.operands import (
 )
 from jax_ptx.dsl.isa.reading import Reading, choices, forbidden
 from jax_ptx.dsl.isa.row import Group, OperandSpec, Row
-from jax_ptx.dsl.isa.tables import OUTSIDE, ROWS_BY_OPCODE
+from jax_ptx.dsl.isa.spelling import spelled
+from jax_ptx.dsl.isa.tables import OUTSIDE, OUTSIDE_WITH, ROWS_BY_OPCODE
 
 
 class InstructionError(ValueError):
-    """An instruction that the table does not have."""
+    """An instruction that the table does not have. `position` is that of the wrong operand, if one is."""
+
+    position: int | None = None
 
 
 def wrong_name(name: str) -> InstructionError:
@@ -43,7 +46,10 @@ def wrong_name(name: str) -> InstructionError:
         )
     what, allowed = _wrong_modifier(rows, opcode, tokens)
     near = nearest_form(name)
-    parts = (what, f"the nearest valid form is `{near}`" if near else "", allowed)
+    nearest = f"the nearest valid form is `{near}`" if near else ""
+    if near and spelled(near) != near:
+        nearest += f", in Python `ptx.inst.{spelled(near)}`"
+    parts = (what, nearest, allowed)
     return InstructionError(f"`{name}`: {'; '.join(filter(None, parts))}")
 
 
@@ -66,10 +72,15 @@ def wrong_operands(
             for a in pattern[last].allowed:
                 allowed[describe_allowed(resolve(a, reading.row, reading.values))] = None
     reading, pattern = counted[next(i for i in wrong if wrong[i] == last)]
-    return InstructionError(
+    mend = ""
+    if operands[last].kind in ("float", "number") and "immediate" not in " ".join(allowed):
+        mend = ", and no immediate: reg.scalar(dtype, init=value) puts a value in a register"
+    error = InstructionError(
         f"operand {last + 1} ({pattern[last].name}) of `{_signature(name, pattern)}` is "
-        f"{describe(operands[last])}; allowed: {'; '.join(allowed)}"
+        f"{describe(operands[last])}; allowed: {'; '.join(allowed)}{mend}"
     )
+    error.position = last
+    return error
 
 
 def _first_wrong(
@@ -137,7 +148,7 @@ def _outside(name: str) -> str | None:
     for prefix, why in OUTSIDE.items():
         if name == prefix or name.startswith(prefix + "."):
             return why
-    return None
+    return next((OUTSIDE_WITH[m] for m in name.split(".")[1:] if m in OUTSIDE_WITH), None)
 
 
 def _signature(name: str, pattern: Sequence[OperandSpec]) -> str:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from jax_ptx.dsl.isa import errors
-from jax_ptx.dsl.isa.operands import Operand, accepts, operand_patterns, resolve
+from jax_ptx.dsl.isa.operands import Operand, Resolved, accepts, operand_patterns, resolve
 from jax_ptx.dsl.isa.reading import Reading, readings
 from jax_ptx.dsl.isa.row import Version
 
@@ -20,6 +20,7 @@ class Form(NamedTuple):
       target: the least target that has it, as a number: 90 is sm_90.
       suffix: "a" if only architecture-specific targets have it, as in sm_90a; else "".
       also: the other architecture-specific targets that have it, such as (100, "a").
+      places: what the table has at the place of each operand: the type of an immediate is there.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Form(NamedTuple):
     target: int
     suffix: str
     also: tuple[tuple[int, str], ...] = ()
+    places: tuple[Resolved, ...] = ()
 
 
 def find(name: str, operands: tuple[Operand, ...], *, predicated: bool = False) -> Form:
@@ -51,17 +53,24 @@ def _find(name: str, operands: tuple[Operand, ...]) -> Form:
     if not found:
         raise errors.wrong_name(name)
     for reading in found:
-        if fits(reading, operands):
-            return Form(name, *reading.since, reading.row.also)
+        places = fit(reading, operands)
+        if places is not None:
+            return Form(name, *reading.since, reading.row.also, places)
     raise errors.wrong_operands(name, operands, found)
 
 
-def fits(reading: Reading, operands: tuple[Operand, ...]) -> bool:
-    """Whether the operands are what the reading allows."""
+def fit(reading: Reading, operands: tuple[Operand, ...]) -> tuple[Resolved, ...] | None:
+    """What the reading has at the place of each operand; None if one is not allowed there."""
     for pattern in operand_patterns(reading.row, frozenset(reading.values)):
-        if len(pattern) == len(operands) and all(
-            any(accepts(resolve(a, reading.row, reading.values), o) for a in spec.allowed)
-            for spec, o in zip(pattern, operands, strict=True)
-        ):
-            return True
-    return False
+        if len(pattern) != len(operands):
+            continue
+        places = []
+        for spec, operand in zip(pattern, operands, strict=True):
+            alternatives = (resolve(a, reading.row, reading.values) for a in spec.allowed)
+            place = next((to for to in alternatives if accepts(to, operand)), None)
+            if place is None:
+                break
+            places.append(place)
+        else:
+            return tuple(places)
+    return None

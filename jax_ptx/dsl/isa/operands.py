@@ -15,7 +15,8 @@ class Operand(NamedTuple):
 
     Attributes:
       kind: "register"; "predicate" (a register of type pred, negated or not); "integer" and "float"
-        (immediates); "symbol" (a label, a variable, a parameter, or `_`); "vector" (`{a, b}`);
+        (immediates); "number" (an integer immediate that is not written yet, and may become a float
+        where the table has one); "symbol" (a label, a variable, a parameter, or `_`); "vector" (`{a, b}`);
         "address" (`[base+offset]`); "special" (a special register); "pair" (`d|p`, a destination
         and a second, predicate destination).
       dtype: the type of a register, predicate or special register, of the elements of a vector, of
@@ -37,6 +38,7 @@ class Resolved(NamedTuple):
     relaxed: bool
     width: int
     sample: str
+    limit: str = ""
 
 
 FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
@@ -68,12 +70,12 @@ def resolve(allowed: Allowed, row: Row, values: tuple[str, ...]) -> Resolved:
     elif kind == "vector":
         kind = "register"
     if not name or name == "pred":
-        return Resolved(kind, name, 0, False, width, allowed.sample)
+        return Resolved(kind, name, 0, False, width, allowed.sample, allowed.limit)
     bits = type_bits(name)
     if allowed.wide:
         bits *= 2
         name = f"{name.rstrip('0123456789')}{bits}"
-    return Resolved(kind, name, bits, allowed.relaxed, width, allowed.sample)
+    return Resolved(kind, name, bits, allowed.relaxed, width, allowed.sample, allowed.limit)
 
 
 def agrees(register: DType, to: Resolved) -> bool:
@@ -100,9 +102,11 @@ def accepts(to: Resolved, operand: Operand) -> bool:
     """Whether the operand is what is allowed."""
     kind, dtype = operand.kind, operand.dtype
     if to.kind == "immediate":
-        if to.type in ("b32", "b64"):
-            return kind in ("integer", "float")
+        if kind == "number" or to.type in ("b32", "b64"):
+            return kind in ("integer", "float", "number")
         return kind == ("float" if is_float(to.type) else "integer")
+    if to.kind == "integer":
+        return kind in ("integer", "number")
     if to.kind == "sink":
         return kind == "symbol"
     if kind != to.kind:
@@ -134,8 +138,10 @@ def describe(operand: Operand) -> str:
             return f"a pair d|p with a {of} d"
         case "special":
             return f"a special register ({of})"
-        case "integer" | "float":
-            return "an integer immediate" if kind == "integer" else "a float immediate"
+        case "integer" | "number":
+            return "an integer immediate"
+        case "float":
+            return "a float immediate"
         case "address" if dtype:
             return f"an address in a {of} register"
         case _:

@@ -22,7 +22,8 @@ Operands are `name:what`, in order, where `what` is one or more of these, joined
     T%               the same, or a special register of that size
     addr, sym, _     an address, a symbol, the sink `_` for a result that is not wanted
 
-An immediate may be followed by a value that fits the instruction, for the samples: `u32+=64`.
+An immediate may be followed by a value that fits the instruction, for the samples, and by what a
+value must be: `u32+=64`, `u32+=64%32` (a multiple of 32), `u32+=1<16`, `int=4|8|16` (one of these).
 
 `name?` may be left out; `name@modifier` is there if and only if that modifier is; `name?@modifier`
 may be there only with that modifier.
@@ -94,6 +95,7 @@ class Allowed(NamedTuple):
     relaxed: bool = False
     elements: str = ""
     sample: str = ""
+    limit: str = ""
 
 
 class OperandSpec(NamedTuple):
@@ -198,8 +200,11 @@ def _parse_operand(word: str) -> OperandSpec:
 
 def _parse_allowed(text: str) -> list[Allowed]:
     text, _, sample = text.partition("=")
+    sample, limit = re.fullmatch(r"(-?\d*)(.*)", sample).groups()  # type: ignore[union-attr]
+    if limit.startswith("|"):
+        limit = f"|{sample}{limit}"
     if text == "int":
-        return [Allowed("integer", sample=sample)]
+        return [Allowed("integer", sample=sample, limit=limit)]
     if text in ("addr", "sym", "_"):
         return [Allowed({"addr": "address", "sym": "symbol", "_": "sink"}[text])]
     destination, _, second = text.partition("|")
@@ -217,5 +222,5 @@ def _parse_allowed(text: str) -> list[Allowed]:
     if special:
         result.append(Allowed("special", text))
     if immediate:
-        result.append(Allowed("immediate", text, wide, elements=count, sample=sample))
+        result.append(Allowed("immediate", text, wide, elements=count, sample=sample, limit=limit))
     return result

@@ -20,6 +20,7 @@ from jax_ptx.dsl.isa.tables import (
     warp,
 )
 from jax_ptx.dsl.isa.tables.outside import OUTSIDE as OUTSIDE
+from jax_ptx.dsl.isa.tables.outside import OUTSIDE_WITH as OUTSIDE_WITH
 
 _FAMILIES = (
     *(integer, floating, compare, convert, memory, atomic),

@@ -6,18 +6,22 @@ from jax_ptx.dsl.isa.row import row
 
 _CLUSTER = {"cluster": "7.8 sm_90"}
 _CTA = {"cta": "7.8"}
-_A, _B = "a:u32+", "b:u32+=64"
+_A, _B = "a:u32+=1<16", "b:u32+=64%32"
 
 BARRIERS = (
-    row("bar [cta] sync", f"{_A}, b?:u32+=64", needs=_CTA),
+    row("bar [cta] sync", f"{_A}, b?:u32+=64%32", needs=_CTA),
     row("bar [cta] arrive", f"{_A}, {_B}", needs=_CTA),
-    row("bar [cta] red popc u32", f"d:u32, {_A}, b?:u32+=64, c:pred", needs=_CTA),
-    row("bar [cta] red and|or pred", f"p:pred, {_A}, b?:u32+=64, c:pred", needs=_CTA),
+    row("bar [cta] red popc u32", f"d:u32, {_A}, b?:u32+=64%32, c:pred", needs=_CTA),
+    row("bar [cta] red and|or pred", f"p:pred, {_A}, b?:u32+=64%32, c:pred", needs=_CTA),
     row("bar warp sync", "mask:u32+"),
-    row("barrier [cta] sync [aligned]", f"{_A}, b?:u32+=64", needs=_CTA),
+    row("barrier [cta] sync [aligned]", f"{_A}, b?:u32+=64%32", needs=_CTA),
     row("barrier [cta] arrive [aligned]", f"{_A}, {_B}", needs=_CTA),
-    row("barrier [cta] red popc [aligned] u32", f"d:u32, {_A}, b?:u32+=64, c:pred", needs=_CTA),
-    row("barrier [cta] red and|or [aligned] pred", f"p:pred, {_A}, b?:u32+=64, c:pred", needs=_CTA),
+    row("barrier [cta] red popc [aligned] u32", f"d:u32, {_A}, b?:u32+=64%32, c:pred", needs=_CTA),
+    row(
+        "barrier [cta] red and|or [aligned] pred",
+        f"p:pred, {_A}, b?:u32+=64%32, c:pred",
+        needs=_CTA,
+    ),
     row(
         "barrier cluster arrive [release|relaxed] [aligned]",
         since="7.8 sm_90",

@@ -54,10 +54,10 @@ ROWS = (
     row("not T:b16|b32|b64", "d:T, a:T+"),
     row("not pred", "p:pred, a:pred"),
     row("cnot T:b16|b32|b64", "d:T, a:T+"),
-    row("lop3 b32", "d:b32, a:b32+, b:b32+, c:b32+, table:int=232"),
+    row("lop3 b32", "d:b32, a:b32+, b:b32+, c:b32+, table:int=232<256"),
     row(
         "lop3 or|and b32",
-        "d:b32||pred, a:b32+, b:b32+, c:b32+, table:int=232, q:pred",
+        "d:b32||pred, a:b32+, b:b32+, c:b32+, table:int=232<256, q:pred",
         since="8.2",
     ),
     row("shl T:b16|b32|b64", "d:T, a:T+, b:u32+"),

@@ -16,7 +16,7 @@ ROWS = (
     row("griddepcontrol launch_dependents|wait", since="7.8 sm_90"),
     row(
         "setmaxnreg inc|dec sync aligned u32",
-        "n:int=64",
+        "n:int=64%8",
         since="8.0 sm_90a",
         also=f"sm_100a {ALSO_BLACKWELL}",
     ),

@@ -15,25 +15,25 @@ _ASYNC_NEEDS: dict[str, str] = dict.fromkeys(
 THREAD = (
     row(
         f"cp async ca shared|shared::cta global {_HINT} {_AHEAD}",
-        f"dst:addr, src:addr, size:int=4, src_size?:u32+, {_POLICY}",
+        f"dst:addr, src:addr, size:int=4|8|16, src_size?:u32+, {_POLICY}",
         since="7.0 sm_80",
         needs=_ASYNC_NEEDS,
     ),
     row(
         f"cp async ca shared|shared::cta global {_HINT} {_AHEAD}",
-        f"dst:addr, src:addr, size:int=4, ignore_src:pred, {_POLICY}",
+        f"dst:addr, src:addr, size:int=4|8|16, ignore_src:pred, {_POLICY}",
         since="7.5 sm_80",
         needs=_ASYNC_NEEDS,
     ),
     row(
         f"cp async cg shared|shared::cta global {_HINT} {_AHEAD}",
-        f"dst:addr, src:addr, size:int=16, src_size?:u32+, {_POLICY}",
+        f"dst:addr, src:addr, size:int=16|16, src_size?:u32+, {_POLICY}",
         since="7.0 sm_80",
         needs=_ASYNC_NEEDS,
     ),
     row(
         f"cp async cg shared|shared::cta global {_HINT} {_AHEAD}",
-        f"dst:addr, src:addr, size:int=16, ignore_src:pred, {_POLICY}",
+        f"dst:addr, src:addr, size:int=16|16, ignore_src:pred, {_POLICY}",
         since="7.5 sm_80",
         needs=_ASYNC_NEEDS,
     ),
@@ -50,37 +50,37 @@ THREAD = (
 BULK = (
     row(
         f"cp async bulk shared::cluster global {_BYTES} {_HINT}",
-        f"dst:addr, src:addr, size:u32+=16, mbarrier:addr, {_POLICY}",
+        f"dst:addr, src:addr, size:u32+=16%16, mbarrier:addr, {_POLICY}",
         since="8.0 sm_90",
     ),
     row(
         f"cp async bulk shared::cluster global {_BYTES} multicast::cluster {_HINT}",
-        f"dst:addr, src:addr, size:u32+=16, mbarrier:addr, cta_mask:u16+, {_POLICY}",
+        f"dst:addr, src:addr, size:u32+=16%16, mbarrier:addr, cta_mask:u16+, {_POLICY}",
         since="8.0 sm_90",
     ),
     row(
         f"cp async bulk shared::cta global {_BYTES} {_HINT}",
-        f"dst:addr, src:addr, size:u32+=16, mbarrier:addr, {_POLICY}",
+        f"dst:addr, src:addr, size:u32+=16%16, mbarrier:addr, {_POLICY}",
         since="8.6 sm_90",
     ),
     row(
         f"cp async bulk shared::cluster shared::cta {_BYTES}",
-        "dst:addr, src:addr, size:u32+=16, mbarrier:addr",
+        "dst:addr, src:addr, size:u32+=16%16, mbarrier:addr",
         since="8.0 sm_90",
     ),
     row(
         f"cp async bulk global shared::cta bulk_group {_HINT}",
-        f"dst:addr, src:addr, size:u32+=16, {_POLICY}",
+        f"dst:addr, src:addr, size:u32+=16%16, {_POLICY}",
         since="8.0 sm_90",
     ),
     row(
         f"cp async bulk global shared::cta bulk_group {_HINT} cp_mask",
-        f"dst:addr, src:addr, size:u32+=16, {_POLICY}, byte_mask:u16+",
+        f"dst:addr, src:addr, size:u32+=16%16, {_POLICY}, byte_mask:u16+",
         since="8.6 sm_100",
     ),
     row(
         f"cp async bulk prefetch L2 global {_HINT}",
-        f"src:addr, size:u32+=16, {_POLICY}",
+        f"src:addr, size:u32+=16%16, {_POLICY}",
         since="8.0 sm_90",
     ),
     row("cp async bulk commit_group", since="8.0 sm_90"),
@@ -89,8 +89,8 @@ BULK = (
 
 _INTO_CLUSTER = f"cp reduce async bulk shared::cluster shared::cta {_BYTES}"
 _INTO_GLOBAL = f"cp reduce async bulk global shared::cta bulk_group {_HINT}"
-_CLUSTER_OPERANDS = "dst:addr, src:addr, size:u32+=16, mbarrier:addr"
-_GLOBAL_OPERANDS = f"dst:addr, src:addr, size:u32+=16, {_POLICY}"
+_CLUSTER_OPERANDS = "dst:addr, src:addr, size:u32+=16%16, mbarrier:addr"
+_GLOBAL_OPERANDS = f"dst:addr, src:addr, size:u32+=16%16, {_POLICY}"
 REDUCE = (
     *(
         row(f"{_INTO_CLUSTER} {operation}", _CLUSTER_OPERANDS, since="8.0 sm_90")

@@ -47,12 +47,15 @@ LOADS = (
     _plain(f"ld [weak] [global] [{_LOAD_CACHE}|{_L1}] {_HINT} {_AHEAD}", _D),
     _plain(f"ld volatile [global|{_SHARED}]", _D),
     _plain(f"ld volatile global {_AHEAD}", _D),
+    row(f"ld volatile local {_V}", _D, since="9.1", forbid=_TOO_LONG),
     _plain(f"ld relaxed|acquire {_SCOPE} [global] [{_L1}] {_HINT} {_AHEAD}", _D),
     _plain(f"ld relaxed|acquire {_SCOPE} {_SHARED}", _D),
     _plain(f"ld global [ca|cg|cs|{_L1}] nc", _D),
     _plain(f"ld global [ca|cg|cs] nc {_HINT} {_AHEAD}", _D),
     _plain(f"ld global nc {_L1} {_HINT} {_AHEAD}", _D),
     *_wide(f"ld [weak] [global] [{_LOAD_CACHE}|{_L1}] [{_L2}] {_HINT} {_AHEAD}", _D),
+    *_wide(f"ld volatile [global] {_AHEAD}", _D),
+    *_wide(f"ld relaxed|acquire {_SCOPE} [global] [{_L1}] [{_L2}] {_HINT} {_AHEAD}", _D),
     *_wide(f"ld global nc [{_L1}] [{_L2}] {_HINT} {_AHEAD}", _D),
     row(f"ld mmio relaxed sys [global] T:{_TYPES}", "d:T~, a:addr", since="8.2"),
 )
@@ -60,9 +63,12 @@ STORES = (
     _plain(f"st [weak] [global|local|{_SHARED}] [{_STORE_CACHE}]", _B),
     _plain(f"st [weak] [global] [{_STORE_CACHE}|{_L1}] {_HINT}", _B),
     _plain(f"st volatile [global|{_SHARED}]", _B),
+    row(f"st volatile local {_V}", _B, since="9.1", forbid=_TOO_LONG),
     _plain(f"st relaxed|release {_SCOPE} [global] [{_L1}] {_HINT}", _B),
     _plain(f"st relaxed|release {_SCOPE} {_SHARED}", _B),
     *_wide(f"st [weak] [global] [{_STORE_CACHE}|{_L1}] [{_L2}] {_HINT}", _B),
+    *_wide("st volatile [global]", _B),
+    *_wide(f"st relaxed|release {_SCOPE} [global] [{_L1}] [{_L2}] {_HINT}", _B),
     row(f"st mmio relaxed sys [global] T:{_TYPES}", "a:addr, b:T~+", since="8.2"),
 )
 

@@ -1,4 +1,4 @@
-"""What is left out of the table on purpose. A name is matched by its first modifiers."""
+"""What is left out of the table on purpose, by the first modifiers of a name and by any modifier."""
 
 from __future__ import annotations
 
@@ -39,4 +39,11 @@ OUTSIDE: dict[str, str] = {
         for name in ("add", "sub", "absdiff", "min", "max", "set")
     },
     **dict.fromkeys(("vshl", "vshr", "vmad", "vavrg2", "vavrg4"), _VIDEO),
+}
+
+_SCALED = "matrix multiply of blocks that have scales of their own"
+_WIDE = "types of 128 bits"
+OUTSIDE_WITH: dict[str, str] = {
+    **dict.fromkeys(("block_scale", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"), _SCALED),
+    **dict.fromkeys(("b128", "u128", "s128"), _WIDE),
 }
