@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import islice
 from types import CodeType
 from typing import NamedTuple, TypeAlias
@@ -20,12 +20,19 @@ from jax_ptx.dsl.trace import Trace
 
 Position: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 _INSTEAD = {"return": "ptx.ret(p)", "break": "ptx.break_(p)", "continue": "ptx.continue_(p)"}
-_RETURN = frozenset({"return"})
+_WORD = re.compile(rf"\b({'|'.join(_INSTEAD)})\b")
+_ANY, _RETURN = frozenset(_INSTEAD), frozenset({"return"})
+
+_MOST_READ = 1024
 
 
 class _Jump(NamedTuple):
     word: str
     line: int
+
+
+# What was found, by the identity of the code, whose hash would take long.
+_read: dict[int, tuple[CodeType, dict[Position, _Jump]]] = {}
 
 
 def check_jumps(trace: Trace, block: str) -> None:
@@ -46,20 +53,25 @@ def check_jumps(trace: Trace, block: str) -> None:
         )
 
 
-@lru_cache(maxsize=4096)
 def _jump(code: CodeType, instruction: int) -> _Jump | None:
     """The first jump out of the block that is entered at this instruction."""
+    known = _read.get(id(code))
+    if known is None or known[0] is not code:
+        if len(_read) >= _MOST_READ:
+            _read.clear()
+        known = _read[id(code)] = (code, _jumps(code))
+    if not known[1]:  # nearly always
+        return None
     position = next(islice(code.co_positions(), instruction // 2, None), None)
-    return None if position is None else _jumps(code).get(position)
+    return known[1].get(position)
 
 
-@lru_cache(maxsize=1024)
 def _jumps(code: CodeType) -> dict[Position, _Jump]:
     """The jumps out of the blocks of a function, by where it enters them."""
     found: dict[Position, _Jump] = {}
-    for node in ast.walk(_syntax(code)):
+    for node in _statements(_syntax(code)):
         if isinstance(node, ast.With):
-            jump = next(_leaving(node.body, frozenset(_INSTEAD)), None)
+            jump = next(_leaving(node.body, _ANY), None)
             if jump is not None:
                 found.update((_position(item.context_expr), jump) for item in node.items)
                 found[_position(node)] = jump  # before Python 3.13 a statement is entered as one
@@ -68,6 +80,14 @@ def _jumps(code: CodeType) -> dict[Position, _Jump]:
             if jump is not None:
                 found[_position(node.iter)] = found[_position(node)] = jump
     return found
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements in one, at any depth. Expressions have none, and are most of a tree."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for child in getattr(node, field, ()):
+            yield child
+            yield from _statements(child)
 
 
 def _leaving(body: Iterable[ast.AST], words: frozenset[str]) -> Iterator[_Jump]:
@@ -94,8 +114,10 @@ def _position(node: ast.expr | ast.stmt) -> Position:
 def _syntax(code: CodeType) -> ast.AST:
     """The source of a function, read; an empty module where it is not to be had."""
     linecache.checkcache(code.co_filename)
-    last = max((end or 0 for _, end, _, _ in code.co_positions()), default=0)
+    last = _last_line(code)
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 : last]
+    if not any(map(_WORD.search, lines)):  # nearly always, and reading the syntax takes long
+        return ast.Module([], [])
     indented = bool(lines) and lines[0][:1].isspace()
     try:
         # Not dedented: the columns tell which block is meant.
@@ -103,3 +125,8 @@ def _syntax(code: CodeType) -> ast.AST:
     except SyntaxError:
         return ast.Module([], [])
     return ast.increment_lineno(tree, code.co_firstlineno - 1 - indented)
+
+
+def _last_line(code: CodeType) -> int:
+    inside = [_last_line(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return max([end or 0 for _, end, _, _ in code.co_positions()] + inside, default=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ def encode(trace: Trace, operand: object) -> tuple[str | None, Operand]:
     if isinstance(operand, tuple) and _is_pair(operand):
         return _encode_pair(trace, operand)
     if isinstance(operand, Sequence):
-        return None, _vector(trace, operand)
+        return _encode_vector(trace, operand)
     raise TypeError(
         f"{type(operand).__name__} is not an operand, which is a register, int, float, str, "
         "ptx.addr(…), shared array, list of registers (a vector) or pair (d, p)"
@@ -122,10 +123,12 @@ def literal(operand: object, to: Resolved) -> str:
 
 
 def _checked(value: int, to: Resolved) -> int:
-    bits = int(re.sub(r"\D", "", to.type) or 64)
+    bits = _immediate_bits(to.type)
     low, high = -(1 << (bits - 1)), (1 << bits) - 1
     if not low <= value <= high:
         raise ValueError(f"{value} does not fit in {bits} bits ({low} to {high})")
+    if not to.limit:
+        return value
     by, _, limit = to.limit.partition("|") if "|" in to.limit else (to.limit[:1], "", to.limit[1:])
     if by == "%" and value % int(limit):
         raise ValueError(f"{value} is not a multiple of {limit}")
@@ -134,6 +137,11 @@ def _checked(value: int, to: Resolved) -> int:
     if "|" in to.limit and str(value) not in limit.split("|"):
         raise ValueError(f"{value} must be {' or '.join(dict.fromkeys(limit.split('|')))} here")
     return value
+
+
+@cache
+def _immediate_bits(name: str) -> int:
+    return int(re.sub(r"\D", "", name) or 64)
 
 
 def float_text(value: float, dtype: DType, *, hexadecimal: bool = False) -> str:
@@ -168,11 +176,13 @@ def _encode_pair(trace: Trace, pair: tuple[object, ...]) -> tuple[str, Operand]:
     return "|".join(texts), Operand("pair", dtype)
 
 
-def _vector(trace: Trace, elements: Sequence[object]) -> Operand:
-    dtype = None
+def _encode_vector(trace: Trace, elements: Sequence[object]) -> tuple[str | None, Operand]:
+    texts, dtype = [], None
     for element in elements:
         if not isinstance(element, Value):
-            if element != "_" and encode(trace, element)[1].kind == "vector":
+            if isinstance(element, str):
+                texts.append(element)
+            elif encode(trace, element)[1].kind == "vector":
                 raise TypeError("an element of a vector is a register or a number, got a vector")
             continue
         trace.check_owner(element)
@@ -182,4 +192,7 @@ def _vector(trace: Trace, elements: Sequence[object]) -> Operand:
         if dtype is not None and other is not dtype and (other is None or other.bits != dtype.bits):
             raise TypeError(f"the elements of a vector have types {dtype} and {other}")
         dtype = dtype or other
-    return Operand("vector", dtype, len(elements))
+        texts.append(element.text)
+    width = len(elements)
+    text = "{" + ", ".join(texts) + "}" if len(texts) == width else None  # else it has numbers
+    return text, Operand("vector", dtype, width)
