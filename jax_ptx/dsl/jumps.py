@@ -63,7 +63,7 @@ def _jump(code: CodeType, instruction: int) -> _Jump | None:
     if not known[1]:  # nearly always
         return None
     position = next(islice(code.co_positions(), instruction // 2, None), None)
-    return known[1].get(position)
+    return None if position is None else known[1].get(position)
 
 
 def _jumps(code: CodeType) -> dict[Position, _Jump]:

@@ -182,8 +182,9 @@ class Reg(Value):
         self._number_first(">>", other)
 
     def __pow__(self, other: object) -> NoReturn:
-        mend = "`x * x` is a square, ptx.inst.ex2 and ptx.inst.lg2 are for the rest"
-        raise current().error(TypeError, f"PTX has no `**`: {mend}")
+        raise current().error(
+            TypeError, "PTX has no `**`: `x * x`, or ptx.inst.ex2 and ptx.inst.lg2"
+        )
 
     __rpow__ = __pow__
 
@@ -284,10 +285,9 @@ class RegArray(Sequence[Reg]):
     def __getitem__(self, index: slice) -> list[Reg]: ...
     def __getitem__(self, index: int | slice) -> Reg | list[Reg]:
         if isinstance(index, Value):
+            mend = "an array that a register indexes is one in shared memory, smem.alloc"
             raise current().error(
-                TypeError,
-                f"a register array takes an int, got {index!r}; an array that a register indexes "
-                "is one in shared memory, smem.alloc",
+                TypeError, f"a register array takes an int, got {index!r}; {mend}"
             )
         try:
             return self._regs[index]

@@ -195,7 +195,7 @@ class Trace:
                 self.require(form.version, Target(form.target, form.suffix), f"`{name}`", also)
                 self._forms.add(needed)
             guard = "" if pred is None else self._guard(pred)
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, OverflowError) as e:
             self._refuse(name, operands, e)
         self.body.append(
             f"    {guard}{name} {', '.join(texts)};" if texts else f"    {guard}{name};"
@@ -289,7 +289,8 @@ class Trace:
         self, kind: Callable[[str], Exception], message: str, where: str | None = None
     ) -> Exception:
         """An error of that kind which names the kernel, and the author's file and line."""
-        error = kind(f"kernel {self.name}, {where or author_line()}: {message}")
+        name = (_current.get() or self).name  # not that of a kernel which is over
+        error = kind(f"kernel {name}, {where or author_line()}: {message}")
         error.__dict__["jax_ptx_located"] = True
         return error
 
@@ -299,10 +300,9 @@ class Trace:
         given = ", ".join(map(shown, operands))
         wrong = getattr(reason, "position", None)
         operand = None if wrong is None else operands[wrong]
-        mend = ""
-        if isinstance(operand, Value) and operand.operand.kind == "special":
-            dtype = operand.operand.dtype
-            mend = f"; reg.from_(ptx.special.{operand.text[1:]}(), {dtype}) copies it into one"
+        mend, special = "", str(operand)[1:]
+        if special in TYPES and str(operand).startswith("%"):
+            mend = f"; reg.from_(ptx.special.{special}(), {TYPES[special]}) copies it into one"
         raise self.error(
             type(reason), f"ptx.inst.{spelled(name)}({given}): {reason}{mend}"
         ) from None

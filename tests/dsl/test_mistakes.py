@@ -161,6 +161,7 @@ def test_a_block_that_no_statement_enters(body, what):
         lambda r, s: ptx.warp.reduce_sum(r),
         lambda r, s: ptx.inst.add.u32(r, r, 1),
         lambda r, s: ptx.addr(s),
+        lambda r, s: ptx.inst.mov.u32(reg.scalar(u32), s),
         lambda r, s: ptx.addr(r),
         lambda r, s: reg.from_(r, u32),
     ],
@@ -209,6 +210,7 @@ def test_an_iterator_that_is_closed_in_another_kernel():
             lambda: ptx.inst.st.shared.v2.b16(ptx.addr(smem.alloc(u16, 2)), [1, 70000]),
             "70000 does not fit in 16 bits",
         ),
+        (lambda: ptx.inst.lop3.b32(*[reg.scalar(u32)] * 4, 256), "256 is not between 0 and 255"),
         (lambda: ptx.bar.sync(16), "16 is not between 0 and 15"),
         (lambda: ptx.bar.sync(1, 48), "48 is not a multiple of 32"),
         (
@@ -233,6 +235,10 @@ def test_an_iterator_that_is_closed_in_another_kernel():
 )
 def test_an_immediate_that_does_not_fit(body, message):
     assert message in refused(body)
+
+
+def test_an_int_that_no_float_holds():
+    assert "too large" in refused(lambda: ptx.inst.mov.f32(reg.scalar(f32), 10**400), OverflowError)
 
 
 def test_the_table_says_what_an_immediate_is():
@@ -386,6 +392,8 @@ def test_a_special_register_in_arithmetic():
         )
     )
     assert "reg.from_(ptx.special.ctaid.x(), u32) copies it into one" in message
+    message = refused(lambda: ptx.inst.add.u32(reg.scalar(u32), "%tid.x", 1))
+    assert "reg.from_(ptx.special.tid.x(), u32) copies it into one" in message
 
 
 def test_a_version_that_there_is_not():
