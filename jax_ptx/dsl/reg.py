@@ -202,10 +202,7 @@ class Reg(Value):
         )
 
     def __bool__(self) -> NoReturn:
-        self._no_value(
-            "truth value",
-            "branch at run time with `with ptx.if_(p):`, combine predicates with &, | and ~",
-        )
+        self._no_value("truth value", "branch with `with ptx.if_(p):`; `and` of predicates is &")
 
     def __int__(self) -> NoReturn:
         self._no_value("int value", "ptx.inst.cvt converts it when it runs")
