@@ -16,7 +16,7 @@ test: $(VENV)/installed-test
 
 # The same suite on every supported pair of Python and jax whose interpreter is found; says which.
 matrix: $(VENV)/installed-dev
-	$(BIN)/python -m nox $(NOX_ARGS)
+	$(BIN)/python -m nox
 
 lint: $(VENV)/installed-dev
 	$(BIN)/pre-commit run --all-files

@@ -61,7 +61,9 @@ def run(example: Example) -> None:
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"unexpected argument {argv[1]!r}: the script takes none")
-        logging.set_verbosity(logging.WARNING)  # absl would show what JAX looks for and does not find
+        logging.set_verbosity(
+            logging.WARNING
+        )  # absl would show what JAX looks for and does not find
         runs = {"jax": run_jax}
         if importlib.util.find_spec("torch"):
             runs["torch"] = run_torch

@@ -12,7 +12,6 @@ from jax_ptx.declaration import Declared, alias_pairs, tiles
 from jax_ptx.dsl.batch import Batch as BatchTrace
 from jax_ptx.dsl.batch import batch_bytes, merge_axes
 from jax_ptx.dsl.module import Module
-from jax_ptx.dsl.operands import plain
 from jax_ptx.dsl.target import Target, Version, least_version, parse_target, version_text
 from jax_ptx.dsl.tile import Tensor, Tile
 from jax_ptx.dsl.trace import Trace, name_fault, tracing
@@ -183,10 +182,7 @@ class Kernel(Declared):
         if unknown:
             known = ", ".join([*names, *self._constants]) or "nothing"
             raise TypeError(f"{self._name}: unexpected keyword {unknown[0]!r}; it takes {known}")
-        variables = {name: plain(values[name]) for name in names if name in values}
-        for name, value in variables.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"{self._name}: {name} must be an int of 0 or more, got {value!r}")
+        variables = self._signature.check_variables(values)
         missing = [name for name in names if name not in values]
         if missing:
             raise ValueError(

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+# A comment or a list without an end goes on to the text's: to look for the end again from each start would
+# take the square of the text's length.
+_COMMENT_OR_STRING = re.compile(r'/\*.*?(?:\*/|\Z)|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 # The directives that no semicolon ends.
 _DEBUG = re.compile(r"\.loc\s+\d+\s+\d+\s+\d+(?:\s*,[^\n]*)?|(?:\.file\b|@@)[^\n]*")
 _MARK = re.compile(r"[;{}]")

@@ -103,6 +103,26 @@ class Signature:
             for shape, spec in zip(self.shapes(variables), self.specs, strict=True)
         )
 
+    def check_variables(self, values: Mapping[str, Any]) -> dict[str, int]:
+        """The variables among named values, as Python ints.
+
+        Raises:
+            ValueError: one is no int, or less than 0.
+        """
+        variables = {}
+        for name in self.variables:
+            if name not in values:
+                continue
+            value = values[name]
+            if isinstance(value, np.integer):
+                value = int(value)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(
+                    f"{self.kernel}: {name} must be an int of 0 or more, got {value!r}"
+                )
+            variables[name] = value
+        return variables
+
     def bind(self, arrays: Sequence[Any], given: Mapping[str, int]) -> Bound:
         """Checks the arguments against the tiles, and reads the dimensions off them.
 
@@ -120,7 +140,7 @@ class Signature:
                 f"{self.kernel}: expected {_count(len(self.in_specs), 'input')} ({names}), "
                 f"got {len(arrays)}; outputs are returned, not passed"
             )
-        bound = Bound(dict(given), {})
+        bound = Bound(self.check_variables(given), {})
         origin = dict.fromkeys(given, "the keyword argument")
         for name, spec, array in zip(self.parameters, self.in_specs, arrays, strict=False):
             self._check_dtype(name, spec.dtype, array)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_ptx import Tile, ptx_kernel
@@ -45,3 +49,26 @@ def test_arguments_that_are_refused(changed, kind, message) -> None:
 def test_lists_do_where_tuples_do() -> None:
     k = ptx_kernel(TEXT, in_specs=[TILE], out_specs=[TILE], grid=[2, 3], block=[64])
     assert (k.in_specs, k.block, k.launch().grid) == ((TILE,), (64, 1, 1), (2, 3, 1))
+
+
+# ---- texts and values from anyone ----
+
+
+@pytest.mark.parametrize("text", ["/* " * 100_000, ".entry k(" * 20_000, '"' * 100_000])
+def test_a_text_without_an_end_is_read_in_linear_time(text: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(ValueError, match=r"\.entry|parameters"):
+        ptx_kernel(text, in_specs=(Tile(4, f32),), out_specs=(Tile(4, f32),), grid=1)
+    assert time.monotonic() - start < 5
+
+
+def test_variables_by_name() -> None:
+    text = (
+        ".version 7.0\n.target sm_80\n.address_size 64\n"
+        ".visible .entry f(.param .u64 x, .param .u64 y)\n{\n  ret;\n}\n"
+    )
+    k = ptx_kernel(text, in_specs=(Tile(4, f32),), out_specs=(Tile("m", f32),), grid=1)
+    assert k(jnp.ones(4), m=np.int64(3)).shape == (3,)
+    for value in (-4, 4.5, "a", True):
+        with pytest.raises(ValueError, match=r"f: m must be an int of 0 or more, got"):
+            k(jnp.ones(4), m=value)

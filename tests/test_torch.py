@@ -117,7 +117,9 @@ def test_a_gradient_is_never_lost_in_silence() -> None:
     assert not y.requires_grad
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own, in dual_level
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # PyTorch's own, in dual_level
 def test_a_tangent_is_never_lost_in_silence() -> None:
     x = torch.arange(8.0)
     with torch.autograd.forward_ad.dual_level():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import Any, Literal
 
@@ -103,9 +104,13 @@ def _static_eps(eps: Any, dtype: jnp.dtype) -> float:
             "of the kernel: close over it, or mark it static"
         )
     limits = jnp.finfo(accumulation_dtype(dtype))
-    if not (eps == 0 or float(limits.smallest_subnormal) <= eps <= float(limits.max)):
+    try:
+        value = float(eps)
+    except OverflowError:  # an int past every float
+        value = math.inf
+    if not (value == 0 or float(limits.smallest_subnormal) <= value <= float(limits.max)):
         raise ValueError(
             f"rms_norm: eps must be 0 or a positive {limits.dtype.name}, in which the mean is computed, "
             f"got {eps}"
         )
-    return float(eps)
+    return value
