@@ -64,6 +64,22 @@ def test_rows_too_long_for_the_kernel_take_the_formula(dtype: str, n: int) -> No
     check(draw((2, n), dtype), draw(n, dtype, 1))
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_long_rows_that_are_sharded(kind: AxisType) -> None:
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(kind,))
+    x, w = draw((16, 20000), "float32"), draw(20000, "float32", 1)
+    with jax.set_mesh(mesh):
+        args = (
+            jax.device_put(x, NamedSharding(mesh, P("d"))),
+            jax.device_put(w, NamedSharding(mesh, P())),
+        )
+        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(*args).compile()
+        assert "all-gather" not in compiled.as_text()
+        got = compiled(*args)
+    for value, alone in zip(got, jax.grad(loss, (0, 1))(x, w), strict=True):
+        np.testing.assert_allclose(value, alone, rtol=1e-4, atol=1e-4)
+
+
 def test_which_rows_the_kernel_takes() -> None:
     assert backward_config(16384, by_numpy_name("bfloat16")) is not None
     assert backward_config(8192, by_numpy_name("float32")) is not None
