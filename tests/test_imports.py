@@ -39,7 +39,6 @@ ALLOWED = {
     "ops.ring": ("types", "dsl", "ops"),
     "ops.vectors": ("types", "dsl", "ops.layout"),
     "ops.reduce": ("dsl", "ops.layout"),
-    "ops.rms_norm.primitive": ("types", "launch", "ops"),
     "ops": ("launch", "ops"),
     "torch": ("_ext", "launch", "types"),
     "": ("",),

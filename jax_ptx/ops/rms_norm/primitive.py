@@ -21,9 +21,8 @@ from jax.interpreters import ad, batching, mlir
 from jax_ptx.launch import bind_varying, new_primitive
 from jax_ptx.ops import rowwise
 from jax_ptx.ops.rms_norm import kernels, kernels_backward, reference
-from jax_ptx.ops.rms_norm.config import Parts, backward_config, backward_parts
+from jax_ptx.ops.rms_norm.config import Parts, backward_parts
 from jax_ptx.ops.rowwise import Role
-from jax_ptx.types import by_numpy_name
 
 rms_norm_p = new_primitive("ptx_rms_norm")
 rms_norm_tangent_p = new_primitive("ptx_rms_norm_tangent")
@@ -182,9 +181,6 @@ def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, emulate: bool)
 
 def _parts(x: Any, weight: Any) -> Parts:
     lead, known = x.shape[:-1], rowwise.shards(jax.typeof(x))
-    if backward_config(x.shape[-1], by_numpy_name(x.dtype.name)) is None:
-        # The formula: XLA sums a column fastest when nothing but a known sharding cuts it.
-        return Parts((*lead[: weight.ndim - 1], *known[weight.ndim - 1 :]), 1)
     return backward_parts(lead, known, weight.ndim - 1, jax.device_count())
 
 
