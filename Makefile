@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml $(shell find ffi -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
-PYTEST_ARGS ?= -n 2
+# loadgroup: tests that share a costly start (of processes, of ptxas) go to the same worker.
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 
 .PHONY: demo test lint matrix wheel clean
 

@@ -40,4 +40,4 @@ def tests(session: nox.Session) -> None:
     jax = PAIRS[str(session.python)]
     # Editable, as in the Makefile: pytest finds the package in this folder, which has no extension.
     session.install(f"jax=={jax}", f"jaxlib=={jax}", "--editable", ".[test]")
-    session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2"]))
+    session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2", "--dist", "loadgroup"]))
