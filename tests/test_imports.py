@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,9 @@ ALLOWED = {
     "ops.reduce": ("dsl", "ops.layout"),
     "ops": ("launch", "ops"),
     "torch": ("_ext", "launch", "types"),
+    "layers": ("ops",),
+    "flax": ("flax", "layers", "ops"),
+    "equinox": ("layers", "ops"),
     "": ("",),
 }
 
@@ -92,6 +97,15 @@ def test_the_language_needs_neither_jax_nor_numpy(path: Path) -> None:
     for name in imported(path):
         assert not starts(name, "jax"), f"{module_name(path)} imports {name}"
         assert not starts(name, "numpy"), f"{module_name(path)} imports {name}"
+
+
+def test_the_package_imports_no_framework_but_jax() -> None:
+    code = "import sys, jax_ptx; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "jax_ptx.launch" in loaded.stdout.split()
+    assert not {"flax", "equinox", "torch"} & set(loaded.stdout.split())
 
 
 def test_the_oldest_layer_has_files() -> None:

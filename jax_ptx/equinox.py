@@ -1,0 +1,85 @@
+"""`equinox.nn` layers that run the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from jax_ptx.layers import normalize
+from jax_ptx.ops.rms_norm.api import Implementation
+
+_NO_STATE: Any = object()
+
+
+class RMSNorm(eqx.nn.RMSNorm):
+    """`equinox.nn.RMSNorm` with the kernel of `jax_ptx.rms_norm`.
+
+    Arguments, fields and dtypes are those of the original, of which it is a subclass, with the same
+    leaves: a file of one loads into the other. Under `jax.vmap` all rows take one launch. The kernel has
+    no bias: pass `use_bias=False`, as models do; with a bias the plain formula is computed. Of complex
+    numbers the absolute values are squared, where the original takes `x**2` as it comes.
+    """
+
+    weight_offset: float = eqx.field(static=True)
+    implementation: Implementation | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: int | Sequence[int],
+        eps: float = 1e-5,
+        use_weight: bool = True,
+        use_bias: bool = True,
+        dtype: Any = None,
+        *,
+        weight_offset: float = 0.0,
+        implementation: Implementation | None = None,
+    ) -> None:
+        """Like the original's.
+
+        Args:
+            shape: the input's shape; the mean is over all of it.
+            eps: added to the mean of squares.
+            use_weight: whether there is a weight, at first 1 - weight_offset.
+            use_bias: whether there is a bias, at first 0.
+            dtype: of weight and bias; None: JAX's default.
+            weight_offset: added to the weight in float32; 1.0 is the zero-centred (Gemma) form.
+            implementation: "ptx", "xla" or None, as `jax_ptx.rms_norm` takes it.
+        """
+        super().__init__(shape, eps, use_weight, use_bias, dtype)
+        if self.weight is not None:
+            self.weight = self.weight - jnp.asarray(weight_offset, self.weight.dtype)
+        self.weight_offset = weight_offset
+        self.implementation = implementation
+
+    @jax.named_scope("eqx.nn.RMSNorm")
+    def __call__(self, x: jax.Array, state: Any = _NO_STATE, *, key: Any = None) -> Any:
+        """The normalised input; with a `state`, which passes through, a pair of both.
+
+        Args:
+            x: of the layer's shape.
+            state: for interchange with layers that have one.
+            key: ignored.
+        """
+        if x.shape != self.shape:
+            raise ValueError(
+                f"RMSNorm: x must have the layer's shape {self.shape}, got {x.shape}; jax.vmap(layer) "
+                "maps over leading axes"
+            )
+        axes = tuple(range(x.ndim))
+        y = normalize(
+            jnp.asarray(x),
+            self.weight if self.use_weight else None,
+            bias=self.bias if self.use_bias else None,
+            reduced=axes,
+            features=axes,
+            eps=self.eps,
+            statistic=jnp.promote_types(x.dtype, jnp.float32),
+            result=x.dtype,
+            weight_offset=self.weight_offset,
+            implementation=self.implementation,
+        )
+        return y if state is _NO_STATE else (y, state)

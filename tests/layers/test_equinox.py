@@ -1,0 +1,142 @@
+"""jax_ptx.equinox.RMSNorm in the place of equinox.nn.RMSNorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+eqx = pytest.importorskip("equinox", reason="Equinox is not installed")
+
+import jax_ptx.equinox as ptx_eqx  # noqa: E402
+from tests.layers.compare import assert_same, normal, uses_kernel  # noqa: E402
+
+N = 8
+
+
+def both(*args: Any, **options: Any) -> tuple[Any, Any]:
+    """Layers of one random weight and bias."""
+    layers = eqx.nn.RMSNorm(*args, **options), ptx_eqx.RMSNorm(*args, **options)
+    assert_same(jax.tree.leaves(layers[1]), jax.tree.leaves(layers[0]))
+    values = [
+        normal(7 + i, leaf.shape, leaf.dtype) for i, leaf in enumerate(jax.tree.leaves(layers[0]))
+    ]
+    original, ours = (jax.tree.unflatten(jax.tree.structure(layer), values) for layer in layers)
+    return original, ours
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("use_weight", [True, False])
+@pytest.mark.parametrize("shape", [N, (N,), (2, 3, N), ()])
+def test_shapes_and_options(shape: Any, use_weight: bool, use_bias: bool) -> None:
+    original, ours = both(shape, 1e-4, use_weight, use_bias)
+    x = normal(0, (3, *original.shape))
+    assert_same(jax.jit(jax.vmap(ours))(x), jax.jit(jax.vmap(original))(x))
+    assert uses_kernel(jax.vmap(ours), x) == (not use_bias and shape != ())
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("x_dtype", ["float32", "bfloat16", "float16", "complex64", "int32"])
+def test_dtypes(x_dtype: str, dtype: Any) -> None:
+    original, ours = both(N, use_bias=False, dtype=dtype)
+    x = (3 * normal(0, (N,))).astype(x_dtype)
+    if (
+        x_dtype == "int32"
+    ):  # cut off, not rounded: a value beside an integer may fall on either side
+        np.testing.assert_allclose(ours(x), original(x), atol=1)
+        assert ours(x).dtype == x.dtype
+    elif x_dtype != "complex64":  # there the original adds x**2, not its absolute values
+        assert_same(eqx.filter_jit(ours)(x), eqx.filter_jit(original)(x))
+    assert uses_kernel(ours, x) == (x_dtype not in ("complex64", "int32"))
+
+
+def test_float64(x64: None) -> None:
+    layer = ptx_eqx.RMSNorm(N, use_bias=False)
+    assert layer.weight.dtype == jnp.float64
+    x = normal(0, (N,), jnp.float64)
+    assert_same(layer(x), eqx.nn.RMSNorm(N, use_bias=False)(x))
+    narrow = x.astype(jnp.float32)
+    assert_same(layer(narrow), eqx.nn.RMSNorm(N, use_bias=False)(narrow))
+
+
+def test_states_and_keys_pass_through() -> None:
+    _, ours = both(N)
+    x, state = normal(0, (N,)), eqx.nn.State(ours)
+    y, after = ours(x, state, key=jax.random.key(0))
+    assert after is state
+    assert_same(y, ours(x))
+    assert ours(x, state=state)[1] is state
+    model = eqx.nn.Sequential([ours, eqx.nn.Linear(N, 3, key=jax.random.key(0))])
+    assert model(x).shape == (3,)
+
+
+def test_another_shape_is_an_error() -> None:
+    with pytest.raises(
+        ValueError, match=r"x must have the layer's shape \(8,\), got \(3, 8\); jax.vm"
+    ):
+        ptx_eqx.RMSNorm(N)(jnp.ones((3, N)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients(dtype: str) -> None:
+    layers = both(N, use_bias=False)
+    x = normal(0, (5, N), dtype)
+
+    @eqx.filter_jit
+    def gradients(layer: Any) -> Any:
+        total = lambda layer, x: (jax.vmap(layer)(x).astype(jnp.float32) ** 3).sum()
+        return eqx.filter_grad(total)(layer, x).weight, jax.grad(total, 1)(layer, x)
+
+    (dw, dx), (dw_ours, dx_ours) = map(gradients, layers)
+    assert dw_ours.dtype == jnp.float32
+    limit = 1e-5 if dtype == "float32" else 0.05
+    np.testing.assert_allclose(dw_ours, dw, rtol=limit, atol=limit * np.abs(dw).max())
+    np.testing.assert_allclose(
+        np.float32(dx_ours), np.float32(dx), rtol=limit, atol=limit * np.float32(abs(dx)).max()
+    )
+
+
+def test_files_load_both_ways(tmp_path: Any) -> None:
+    x = normal(0, (N,))
+    original, ours = both(N)
+    for saved, blank in ((original, ptx_eqx.RMSNorm(N)), (ours, eqx.nn.RMSNorm(N))):
+        eqx.tree_serialise_leaves(tmp_path / "layer.eqx", saved)
+        loaded = eqx.tree_deserialise_leaves(tmp_path / "layer.eqx", blank)
+        assert_same(loaded(x), original(x))
+
+
+def test_it_is_the_originals_subclass() -> None:
+    original, ours = both(N)
+    assert isinstance(ours, eqx.nn.RMSNorm)
+    fields = [f.name for f in ours.__dataclass_fields__.values()]
+    assert fields == [*original.__dataclass_fields__, "weight_offset", "implementation"]
+    assert hash(jax.tree.structure(ours)) == hash(jax.tree.structure(both(N)[1]))
+
+
+@pytest.mark.parametrize("implementation", [None, "ptx", "xla"])
+def test_a_weight_offset_and_implementations(implementation: Any) -> None:
+    x = normal(0, (3, N), jnp.bfloat16)
+    layer = ptx_eqx.RMSNorm(N, use_bias=False, weight_offset=1.0, implementation=implementation)
+    np.testing.assert_array_equal(layer.weight, 0)
+    assert_same(jax.vmap(layer)(x), jax.vmap(eqx.nn.RMSNorm(N))(x))
+    assert uses_kernel(jax.vmap(layer), x) == (implementation != "xla")
+    biased = ptx_eqx.RMSNorm(N, weight_offset=0.5)
+    np.testing.assert_array_equal(biased.weight, 0.5)
+    assert_same(jax.vmap(biased)(x), jax.vmap(eqx.nn.RMSNorm(N))(x))
+
+
+# ---- Equinox tests LayerNorm only; its cases, for RMSNorm ----
+
+
+def test_equinox_case_several_axes_and_named_dtypes() -> None:
+    layer = ptx_eqx.RMSNorm((3, 4, 5), use_weight=False, use_bias=False)
+    assert layer.weight is None
+    assert layer.bias is None
+    x = normal(0, (3, 4, 5))
+    expected = x / np.sqrt(np.mean(np.square(np.float64(x))) + 1e-5)
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(ptx_eqx.RMSNorm(128)(10 + normal(1, (128,))), 1, atol=0.4)
+    assert ptx_eqx.RMSNorm(N, dtype=jnp.float16).weight.dtype == jnp.float16

@@ -1,0 +1,182 @@
+"""jax_ptx.flax.nnx.RMSNorm in the place of flax.nnx.RMSNorm."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("flax", reason="Flax is not installed")
+
+import flax.linen as linen
+from flax import nnx
+
+from jax_ptx.flax import linen as ptx_linen
+from jax_ptx.flax import nnx as ptx_nnx
+from tests.layers.compare import assert_same, normal, uses_kernel
+
+random_scale = nnx.initializers.normal(1.0)
+N = 8
+
+
+def build(cls: Any, n: int = N, **options: Any) -> Any:
+    return cls(n, rngs=nnx.Rngs(3), **options)
+
+
+def both(n: int = N, **options: Any) -> tuple[Any, Any]:
+    options = {"scale_init": random_scale, **options}
+    return build(nnx.RMSNorm, n, **options), build(ptx_nnx.RMSNorm, n, **options)
+
+
+def check(x: jax.Array, kernel: bool, mask: Any = None, n: int = N, **options: Any) -> None:
+    original, ours = both(n, **options)
+    assert_same(nnx.to_pure_dict(nnx.state(ours)), nnx.to_pure_dict(nnx.state(original)))
+    expected = jax.jit(lambda x: original(x, mask=mask))(x)
+    assert_same(jax.jit(lambda x: ours(x, mask=mask))(x), expected)
+    assert uses_kernel(lambda x: ours(x, mask=mask), x) == kernel
+
+
+@pytest.mark.parametrize("param_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("x_dtype", ["float32", "bfloat16", "int32"])
+def test_dtypes(x_dtype: str, dtype: str | None, param_dtype: str) -> None:
+    # The input is promoted first, and then the result has its dtype.
+    check((4 * normal(0, (3, N))).astype(x_dtype), True, dtype=dtype, param_dtype=param_dtype)
+
+
+@pytest.mark.parametrize(
+    ("reduction_axes", "feature_axes", "kernel"),
+    [((1, 2), -1, True), (1, 1, False), (0, -1, False), (-1, (1,), False)],
+)
+def test_axes(reduction_axes: Any, feature_axes: Any, kernel: bool) -> None:
+    n = N if feature_axes == -1 else 4
+    options = {"reduction_axes": reduction_axes, "feature_axes": feature_axes}
+    check(normal(0, (3, 4, N)), kernel, n=n, **options)
+
+
+def test_other_options() -> None:
+    x = normal(0, (3, N))
+    check(x, True, use_scale=False, epsilon=1e-2)
+    check(x, False, mask=jnp.arange(N) < 5)
+    check(x, True, promote_dtype=lambda arrays, dtype: arrays, use_fast_variance=False)
+    # As it comes, a bfloat16 input gives a float32 result.
+    check(x.astype(jnp.bfloat16), False, promote_dtype=lambda arrays, dtype: arrays)
+
+
+def test_the_mean_is_over_mapped_axes_too() -> None:
+    x = normal(0, (4, 3, N)) * jnp.arange(1.0, 5)[:, None, None]
+    got, expected = (jax.vmap(m, axis_name="i")(x) for m in both(axis_name="i")[::-1])
+    assert_same(got, expected)
+
+
+def test_it_is_the_originals_subclass() -> None:
+    layer = build(ptx_nnx.RMSNorm)
+    assert isinstance(layer, nnx.RMSNorm)
+    assert set(vars(layer)) - set(vars(build(nnx.RMSNorm))) == {"weight_offset", "implementation"}
+    with pytest.raises(TypeError, match="rngs"):
+        ptx_nnx.RMSNorm(N)
+    with pytest.raises(TypeError, match="epsilons"):
+        build(ptx_nnx.RMSNorm, epsilons=1e-3)
+    parameters = inspect.signature(nnx.RMSNorm.__init__).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    assert len(defaults) >= 12
+    layers = [build(cls, **defaults) for cls in (nnx.RMSNorm, ptx_nnx.RMSNorm)]
+    for name in set(vars(layers[0])) - {"scale", "_pytree__nodes", "_pytree__state"}:
+        assert getattr(layers[1], name) == getattr(layers[0], name), name
+
+
+def test_gradients_of_a_bfloat16_layer() -> None:
+    x = normal(0, (3, N), jnp.bfloat16)
+
+    @nnx.jit
+    def gradient(model: Any) -> Any:
+        return nnx.grad(lambda m: (m(x).astype(jnp.float32) ** 3).sum())(model)
+
+    expected, got = map(gradient, both(dtype=jnp.bfloat16))
+    assert got["scale"].dtype == jnp.float32
+    np.testing.assert_allclose(got["scale"][...], expected["scale"][...], rtol=0.02, atol=0.05)
+
+
+def test_split_merge_and_states_that_move_both_ways(tmp_path: Any) -> None:
+    x = normal(0, (3, N))
+    original, ours = both()
+    graph, state = nnx.split(ours)
+    assert_same(nnx.merge(graph, state)(x), ours(x))
+    fresh = [m.__class__(N, rngs=nnx.Rngs(0)) for m in (original, ours)]
+    nnx.update(fresh[0], state)
+    nnx.update(fresh[1], nnx.state(original))
+    for model in fresh:
+        assert_same(model(x), original(x))
+    # Through a file, as a checkpoint.
+    pure = nnx.to_pure_dict(nnx.state(original))
+    np.savez(tmp_path / "state.npz", **pure)
+    with np.load(tmp_path / "state.npz") as loaded:
+        restored = nnx.split(build(ptx_nnx.RMSNorm))[1]
+        nnx.replace_by_pure_dict(restored, {k: jnp.asarray(v) for k, v in loaded.items()})
+    assert_same(nnx.merge(graph, restored)(x), original(x))
+
+
+def test_it_maps_and_scans_over_layers() -> None:
+    x = normal(0, (3, N))
+
+    def stack(cls: Any) -> jax.Array:
+        @nnx.split_rngs(splits=2)
+        @nnx.vmap(in_axes=(0,), out_axes=0)
+        def create(rngs: nnx.Rngs) -> Any:
+            return cls(N, scale_init=random_scale, rngs=rngs)
+
+        @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)
+        def forward(x: jax.Array, layer: Any) -> jax.Array:
+            return layer(x)
+
+        return forward(x, create(nnx.Rngs(0)))
+
+    assert_same(stack(ptx_nnx.RMSNorm), stack(nnx.RMSNorm), units=32)
+
+
+@pytest.mark.parametrize("key", ["scale_metadata", "init"])
+def test_partitioning_metadata(key: str) -> None:
+    mesh = jax.make_mesh((1,), ("embed",), axis_types=(jax.sharding.AxisType.Auto,))
+    options: dict[str, Any] = {"scale_metadata": {"out_sharding": ("embed",)}}
+    if key == "init":
+        options = {"scale_init": nnx.with_partitioning(random_scale, ("embed",))}
+    with jax.set_mesh(mesh):
+        original, ours = both(**options)
+    assert ours.scale.out_sharding == original.scale.out_sharding == ("embed",)
+    assert nnx.get_partition_spec(nnx.state(ours)) == nnx.get_partition_spec(nnx.state(original))
+
+
+def test_a_weight_offset_and_implementations() -> None:
+    x = normal(0, (4, N))
+    zeros = {"weight_offset": 1.0, "scale_init": nnx.initializers.zeros}
+    for implementation in (None, "ptx", "xla"):
+        layer = build(ptx_nnx.RMSNorm, implementation=implementation, **zeros)
+        assert_same(layer(x), build(nnx.RMSNorm)(x))
+        assert uses_kernel(layer, x) == (implementation != "xla")
+
+
+# ---- the cases of Flax's own tests of RMSNorm ----
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
+@pytest.mark.parametrize("param_dtype", [jnp.float32, jnp.float16])
+@pytest.mark.parametrize("mask", [None, np.array([True, False, True, False, True])])
+@pytest.mark.parametrize("fast", [True, False])
+def test_flax_case_nnx_and_linen_agree(dtype: Any, param_dtype: Any, mask: Any, fast: bool) -> None:
+    x = normal(0, (10, 5))
+    options = {"dtype": dtype, "param_dtype": param_dtype, "use_fast_variance": fast}
+    layer = build(ptx_nnx.RMSNorm, 5, promote_dtype=lambda arrays, **_: arrays, **options)
+    variables = {"params": nnx.to_pure_dict(nnx.state(layer))}
+    got = layer(x, mask=mask)
+    np.testing.assert_array_equal(got, ptx_linen.RMSNorm(**options).apply(variables, x, mask=mask))
+    assert_same(got, linen.RMSNorm(**options).apply(variables, x, mask=mask))
+
+
+def test_flax_case_layers_of_other_initialisers_have_one_graph() -> None:
+    zeros, ones = nnx.initializers.zeros, nnx.initializers.ones
+    graphs = [nnx.graphdef(build(ptx_nnx.RMSNorm, scale_init=init)) for init in (zeros, ones)]
+    assert graphs[0] == graphs[1]
