@@ -61,12 +61,19 @@ class Type:
     bits: int
 
 
-def samples(row: Row) -> Iterator[Sample]:
-    """Sampled forms of a row; operand lists and alternatives take turns over the forms."""
+def samples(row: Row, *, registers_too: bool = False) -> Iterator[Sample]:
+    """Sampled forms of a row; operand lists and alternatives take turns over the forms.
+
+    With `registers_too`, every form comes with its first operand list and alternatives as well, which
+    are registers wherever there may be one.
+    """
     for number, values in enumerate(_modifiers(row)):
         reading = Reading(row, values, least(row, values))
         variants = list(_variants(reading))
-        chosen = variants if number == 0 else [variants[number % len(variants)]]
+        turn = number % len(variants)
+        chosen = variants if number == 0 else [variants[turn]]
+        if registers_too and number and turn:
+            chosen.insert(0, variants[0])
         name = ".".join([row.opcode, *filter(None, values)])
         for variant in chosen:
             operands, texts = [], []
