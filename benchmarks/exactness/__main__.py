@@ -50,7 +50,7 @@ def attempt(run: Callable, found: list[forms.Form], *arguments: Any) -> list[dic
     """Runs forms; a launch that fails is a result, too."""
     try:
         return run(found, *arguments)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, ArithmeticError) as error:
         logging.error("%s and %d more: %s", found[0].sample.line, len(found) - 1, error)
         return [{"name": form.sample.name, "line": form.sample.line, "failed": str(error)} for form in found]
 

@@ -106,8 +106,7 @@ def worst(name: str, bound: Bound, got: Any, *operands: Any, np_: Any = np) -> t
         exact = exact.astype(np.float64)
     size, at = abs(exact), abs(operands[-1])
     counts = ((at >= bound.low) & (at <= bound.high)) == bound.inside
-    largest = 2.0 ** (2 - least) if fraction > 7 else 2.0**128
-    counts &= np_.isfinite(got) & np_.isfinite(exact) & (size < min(largest, 2.0**1023))
+    counts &= np_.isfinite(got) & np_.isfinite(exact) & (size < 2.0 ** min(2 - least, 1023))
     # A result that is flushed, or lies below the least normal value, has no relative precision.
     counts &= (size >= 2.0**least) & (abs(operands[0]) >= (2.0**least if ".ftz" in name else 0))
     error = abs(got - exact)
