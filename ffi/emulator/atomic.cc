@@ -33,6 +33,12 @@ template <class T>
 struct Add {
   static T Apply(T old, T a, T) { return Wrapped(old, a); }
 };
+struct AddFloat {  // in global memory subnormals are flushed, in shared memory they are not
+  static float Apply(float old, float a, float is_global) {
+    if (is_global == 0) return Wrapped(old, a);
+    return Flush(Wrapped(Flush(old), Flush(a)));
+  }
+};
 template <class T>
 struct AddHalves {
   static T Apply(T old, T a, T) { return AddHalf(old, a); }
@@ -79,6 +85,11 @@ struct Dec {
   static T Apply(T old, T a, T) { return old == 0 || old > a ? a : old - 1; }
 };
 
+bool IsShared(const Warp& w, const Step& s, uint32_t address, int lane) {
+  if (s.space != ptx::Space::kNone) return s.space == ptx::Space::kShared;
+  return AddressOf(w, s, address, lane) >> kSlotBits == kSharedSlot;
+}
+
 // atom d, [m], a{, b}; red [m], a.
 template <class T, class F>
 Outcome Atomic(Warp& w, const Step& s, uint32_t mask) {
@@ -95,6 +106,9 @@ Outcome Atomic(Warp& w, const Step& s, uint32_t mask) {
   T second[kLanes];
   T first[kLanes];
   for (int l = 0; l < kLanes; ++l) first[l] = Get<T>(a, l), second[l] = Get<T>(b, l);
+  if constexpr (std::is_same_v<T, float>) {
+    for (int l = 0; l < kLanes; ++l) second[l] = IsShared(w, s, address, l) ? 0 : 1;
+  }
   for (; mask != 0; mask &= mask - 1) {
     int l = __builtin_ctz(mask);
     uint8_t* place = places.stride >= 0 ? places.lane[0] + l * places.stride : places.lane[l];
@@ -130,7 +144,7 @@ Handler Integer(Type type) {
 Handler SelectAdd(Type type) {
   switch (type) {
     case Type::kF32:
-      return Atomic<float, Add<float>>;
+      return Atomic<float, AddFloat>;
     case Type::kF64:
       return Atomic<double, Add<double>>;
     case Type::kF16:

@@ -63,13 +63,13 @@ template <Mod compare, class T>
 uint32_t CompareLanes(const Warp& w, const Step& s, uint32_t mask) {
   const auto* a = w.In<Slot<T>>(s.args[s.value]);
   const auto* b = w.In<Slot<T>>(s.args[s.value + 1]);
-  bool ftz = std::is_same_v<T, float> && s.source->Has(Mod::kFtz);
+  bool ftz = s.source->Has(Mod::kFtz);
   return CollectLanes(mask, [=](int l) {
-    auto x = Wide(Get<T>(a, l)), y = Wide(Get<T>(b, l));
-    if constexpr (std::is_same_v<T, float>) {
+    T x = Get<T>(a, l), y = Get<T>(b, l);
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, F16>) {
       if (ftz) x = Flush(x), y = Flush(y);
     }
-    return Compare<compare>(x, y);
+    return Compare<compare>(Wide(x), Wide(y));
   });
 }
 
@@ -118,10 +118,12 @@ Outcome SetpPacked(Warp& w, const Step& s, uint32_t mask) {
   const auto* b = w.In<uint32_t>(s.args[s.value + 1]);
   uint32_t with =
       i.Has(Mod::kAnd) || i.Has(Mod::kOr) || i.Has(Mod::kXor) ? w.Predicate(s.args[4]) : 0;
+  bool ftz = i.Has(Mod::kFtz);
   for (int half = 0; half < 2; ++half) {
     uint32_t holds = CollectLanes(mask, [=](int l) {
       T x{static_cast<uint16_t>(a[l] >> (16 * half))},
           y{static_cast<uint16_t>(b[l] >> (16 * half))};
+      if (ftz) x = Flush(x), y = Flush(y);
       return Compare<compare>(Wide(x), Wide(y));
     });
     w.SetPredicate(s.args[half], mask, Combine(i, holds, with));
@@ -228,9 +230,11 @@ Outcome Slct(Warp& w, const Step& s, uint32_t mask) {
   const auto* b = w.In<S>(s.args[2]);
   const auto* c = w.In<uint32_t>(s.args[3]);
   bool is_float = s.source->type[1] == Type::kF32;
+  // A negative subnormal counts as −0 with .ftz.
+  float least = s.source->Has(Mod::kFtz) ? -0x1.FFFFFCp-127f : 0.0f;
   ForLanes(mask, [=](int l) {
     // For floats −0 counts as 0, and NaN picks b.
-    bool first = is_float ? BitCast<float>(c[l]) >= 0 : BitCast<int32_t>(c[l]) >= 0;
+    bool first = is_float ? BitCast<float>(c[l]) >= least : BitCast<int32_t>(c[l]) >= 0;
     d[l] = first ? a[l] : b[l];
   });
   return Outcome::kNext;
@@ -255,7 +259,7 @@ Outcome Testp(Warp& w, const Step& s, uint32_t mask) {
       case Mod::kSubnormal:
         return std::fpclassify(x) == FP_SUBNORMAL;
       default:
-        return std::fpclassify(x) == FP_NORMAL;
+        return std::isnormal(x) || x == 0;  // the ISA counts zero as normal
     }
   });
   w.SetPredicate(s.args[0], mask, holds);

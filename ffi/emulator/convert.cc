@@ -34,6 +34,7 @@ Rounding RoundingOf(const Instruction& i) {
 }
 
 double ToIntegral(double x, Rounding rounding) {
+  if (x != x) return x + x;  // quiet
   switch (rounding) {
     case Rounding::kZero:
       return std::trunc(x);
@@ -60,10 +61,14 @@ struct IntegerToInteger {
   }
 };
 
-template <class D>
-D ClampToInteger(double x) {  // NaN gives 0; everything else the nearest value there is
+// The nearest value that there is. NaN gives 0, or the highest bit where either type has 64 bits.
+template <class D, class S>
+D ClampToInteger(double x) {
   using Limits = std::numeric_limits<D>;
-  if (x != x) return 0;
+  if (x != x) {
+    constexpr bool is_wide = sizeof(D) == 8 || sizeof(S) == 8;
+    return is_wide ? static_cast<D>(Bits<sizeof(D)>{1} << (8 * sizeof(D) - 1)) : D{0};
+  }
   if (x <= static_cast<double>(Limits::min())) return Limits::min();
   if (x >= static_cast<double>(Limits::max())) return Limits::max();
   return static_cast<D>(x);
@@ -78,7 +83,7 @@ Outcome FloatToInteger(Warp& w, const Step& s, uint32_t mask) {
   ForLanes(mask, [=](int l) {
     double x = ToDouble(Get<S>(a, l));
     if (ftz) x = Flush(static_cast<float>(x));
-    Put<D>(d, l, ClampToInteger<D>(ToIntegral(x, rounding)));
+    Put<D>(d, l, ClampToInteger<D, S>(ToIntegral(x, rounding)));
   });
   return Outcome::kNext;
 }
@@ -120,6 +125,23 @@ Outcome IntegerToFloat(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// A float64's NaN stays what it is, quiet, as far as it fits; every other becomes canonical.
+double WideNan(F16 x) {
+  uint64_t payload = uint64_t{x.bits & 0x3FFu} << 42, sign = uint64_t{x.bits & 0x8000u} << 48;
+  return BitCast<double>(sign | 0x7FF8000000000000 | payload);
+}
+template <class D>
+D CutNan(double x) {
+  if constexpr (std::is_floating_point_v<D>) {
+    return static_cast<D>(x);
+  } else {
+    constexpr int kMantissa = std::is_same_v<D, F16> ? 10 : 7;
+    uint64_t bits = BitCast<uint64_t>(x), payload = bits << 12 >> (64 - kMantissa);
+    uint64_t quiet_nan = (0x7FFF >> (kMantissa - 1) << (kMantissa - 1)) & 0x7FFF;
+    return {static_cast<uint16_t>((bits >> 48 & 0x8000) | quiet_nan | payload)};
+  }
+}
+
 template <class D, class S>
 Outcome FloatToFloat(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<Slot<D>>(s.args[0]);
@@ -130,11 +152,21 @@ Outcome FloatToFloat(Warp& w, const Step& s, uint32_t mask) {
   bool ftz = i.Has(Mod::kFtz), sat = i.Has(Mod::kSat), relu = i.Has(Mod::kRelu);
   bool satfinite = i.Has(Mod::kSatfinite);
   ForLanes(mask, [=](int l) {
-    double x = ToDouble(Get<S>(a, l));
-    if (ftz && std::is_same_v<S, float>) x = Flush(static_cast<float>(x));
+    S source = Get<S>(a, l);
+    double x = ToDouble(source);
+    // The hardware does not flush what becomes an f16, though the ISA says so.
+    if constexpr (std::is_same_v<S, float> && !std::is_same_v<D, F16>) {
+      if (ftz) x = Canonical(Flush(source));
+    }
     if (integral) x = ToIntegral(x, rounding);
     if (sat) x = Saturate01(x);
-    if (relu && x < 0) x = 0;
+    if (relu && x <= 0) x = 0;
+    if constexpr (std::is_same_v<S, F16> && std::is_same_v<D, double>) {
+      if (x != x) x = WideNan(source);
+    }
+    if constexpr (std::is_same_v<S, double>) {
+      if (x != x) return Put<D>(d, l, CutNan<D>(x));
+    }
     if constexpr (std::is_floating_point_v<D>) {
       D value = static_cast<D>(x);
       if (ftz && sizeof(D) == 4) value = Flush(value);
@@ -148,6 +180,9 @@ Outcome FloatToFloat(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+struct Identity {
+  static uint32_t Apply(uint32_t a) { return a; }
+};
 struct FloatToF16 {
   static F16 Apply(float a) { return NearestF16(a); }
 };
@@ -177,6 +212,10 @@ Handler Pair(const Instruction& i) {
     }
     if constexpr (std::is_same_v<D, BF16> && std::is_same_v<S, float>) {
       if (is_plain) return Unary<BF16, float, FloatToBF16>;
+    }
+    bool is_integral = i.Has(Mod::kRni) || i.Has(Mod::kRzi) || i.Has(Mod::kRmi) || i.Has(Mod::kRpi);
+    if constexpr (std::is_same_v<D, float> && std::is_same_v<S, float>) {
+      if (is_plain && !is_integral) return Unary<uint32_t, uint32_t, Identity>;
     }
     if constexpr (std::is_same_v<D, float> && sizeof(S) == 2) {
       if (is_plain) return Unary<float, S, HalfToFloat<S>>;
@@ -229,7 +268,7 @@ Outcome Pack(Warp& w, const Step& s, uint32_t mask) {
   auto narrow = [=](uint32_t bits) -> uint32_t {
     double x = BitCast<float>(bits);
     constexpr double kLargest = std::is_same_v<T, F16> ? 65504.0 : 0x1.FEp127;
-    if (relu && x < 0) x = 0;
+    if (relu && x <= 0) x = 0;
     if (satfinite && x == x) x = x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
     return FromDouble<T>(x, rounding).bits;
   };
@@ -260,7 +299,7 @@ Outcome PackF8(Warp& w, const Step& s, uint32_t mask) {
       high = ToDouble(F16{static_cast<uint16_t>(a[l] >> 16)});
       low = ToDouble(F16{static_cast<uint16_t>(a[l])});
     }
-    if (relu) high = high < 0 ? 0 : high, low = low < 0 ? 0 : low;
+    if (relu) high = high <= 0 ? 0 : high, low = low <= 0 ? 0 : low;
     d[l] = uint32_t{ToF8(high, is_e5m2)} << 8 | ToF8(low, is_e5m2);
   });
   return Outcome::kNext;
@@ -272,7 +311,7 @@ Outcome UnpackF8(Warp& w, const Step& s, uint32_t mask) {
   const auto* a = w.In<uint32_t>(s.args[1]);
   auto half = [=](uint32_t bits) -> uint32_t {
     float x = F8ToFloat(static_cast<uint8_t>(bits), is_e5m2);
-    return NearestF16(relu && x < 0 ? 0.0f : x).bits;
+    return NearestF16(relu && x <= 0 ? 0.0f : x).bits;
   };
   ForLanes(mask, [=](int l) { d[l] = half(a[l] >> 8) << 16 | half(a[l]); });
   return Outcome::kNext;
@@ -282,11 +321,14 @@ Outcome ToTF32(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<uint32_t>(s.args[0]);
   const auto* a = w.In<uint32_t>(s.args[1]);
   Rounding rounding = RoundingOf(*s.source);
-  bool relu = s.source->Has(Mod::kRelu);
+  bool relu = s.source->Has(Mod::kRelu), satfinite = s.source->Has(Mod::kSatfinite);
   ForLanes(mask, [=](int l) {
     float x = BitCast<float>(a[l]);
-    d[l] = Encode(relu && x < 0 ? 0.0f : x, 10, 8, rounding) << 13;
-    if (x != x) d[l] = 0x7FFFFFFF;
+    uint32_t result = Encode(relu && x <= 0 ? 0.0f : x, 10, 8, rounding) << 13;
+    // The compiler makes .rna from integer instructions, which do not look for a NaN.
+    if (rounding == Rounding::kNearestAway && x != x) result = a[l] & 0xFFFFE000;
+    if (satfinite && (result & 0x7F800000) == 0x7F800000) result -= 0x2000;
+    d[l] = result;
   });
   return Outcome::kNext;
 }

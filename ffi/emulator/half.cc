@@ -18,13 +18,8 @@ struct Flags {
 template <class T>
 constexpr uint16_t kInfinity = std::is_same_v<T, F16> ? 0x7C00 : 0x7F80;
 template <class T>
-constexpr uint16_t kSmallestNormal = std::is_same_v<T, F16> ? 0x0400 : 0x0080;
+constexpr double kSmallestNormal = std::is_same_v<T, F16> ? 0x1p-14 : 0x1p-126;
 
-template <class T>
-T FlushHalf(T x) {
-  if ((x.bits & 0x7FFF) < kSmallestNormal<T>) x.bits &= 0x8000;
-  return x;
-}
 template <class T>
 bool IsNan(T x) {
   return (x.bits & 0x7FFF) > kInfinity<T>;
@@ -47,7 +42,7 @@ T Extreme(T a, T b, bool is_max, const Flags& flags) {
 
 template <class T>
 T Compute(Op op, T a, T b, T c, const Flags& flags) {
-  if (flags.ftz) a = FlushHalf(a), b = FlushHalf(b), c = FlushHalf(c);
+  if (flags.ftz) a = Flush(a), b = Flush(b), c = Flush(c);
   double x = ToDouble(a), y = ToDouble(b);
   double value = 0;
   switch (op) {
@@ -76,13 +71,14 @@ T Compute(Op op, T a, T b, T c, const Flags& flags) {
     }
     case Op::kAbs:
       a.bits &= 0x7FFF;
-      return a;
+      return IsNan(a) ? T{0x7FFF} : a;
     default:  // neg
       a.bits ^= 0x8000;
-      return a;
+      return IsNan(a) ? T{0x7FFF} : a;
   }
+  // What is flushed is decided before the result is rounded.
+  if (flags.ftz && std::fabs(value) < kSmallestNormal<T>) value = std::copysign(0.0, value);
   T result = FromDouble<T>(value, Rounding::kNearestEven);
-  if (flags.ftz) result = FlushHalf(result);
   if (flags.sat) result = FromDouble<T>(Saturate01(ToDouble(result)), Rounding::kNearestEven);
   if (flags.relu && !IsNan(result) && (result.bits & 0x8000)) result.bits = 0;
   return result;

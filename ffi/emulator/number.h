@@ -26,6 +26,12 @@ inline float Flush(float x) {
   return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
 }
 inline double Flush(double x) { return x; }
+inline F16 Flush(F16 x) {
+  return {static_cast<uint16_t>((x.bits & 0x7FFF) < 0x0400 ? x.bits & 0x8000 : x.bits)};
+}
+inline BF16 Flush(BF16 x) {
+  return {static_cast<uint16_t>((x.bits & 0x7FFF) < 0x0080 ? x.bits & 0x8000 : x.bits)};
+}
 
 template <class T>
 inline T Saturate01(T x) {  // .sat: NaN and everything below +0.0 become +0.0

@@ -64,11 +64,15 @@ template <class T>
 T AllOnesNan() {
   return BitCast<T>(static_cast<Bits<sizeof(T)>>(~Bits<sizeof(T)>{0} >> 1));
 }
+template <class T>
+T Quiet(T x) {
+  return x != x ? x + x : x;
+}
 // A NaN loses against a number, and −0 is smaller than +0.
 struct Min {
   template <class T>
   static T Of(T a, T b) {
-    if (a != a) return b;
+    if (a != a) return Quiet(b);
     if (b != b) return a;
     return a < b || (a == b && IsNegative(a)) ? a : b;
   }
@@ -76,7 +80,7 @@ struct Min {
 struct Max {
   template <class T>
   static T Of(T a, T b) {
-    if (a != a) return b;
+    if (a != a) return Quiet(b);
     if (b != b) return a;
     return a > b || (a == b && !IsNegative(a)) ? a : b;
   }
@@ -182,25 +186,27 @@ Handler SelectFma(const Instruction& i) {
   return i.Has(Mod::kSat) ? ChooseFma<float, false, true>() : ChooseFma<float, false, false>();
 }
 
-// Bit operations: they keep a NaN's payload.
+// The hardware keeps a float64 NaN as it is, its sign included.
 template <class T, bool ftz>
 struct AbsBits {
-  static T Apply(T a) { return std::fabs(ftz ? Flush(a) : a); }
+  static T Apply(T a) { return a != a ? Canonical(a) : std::fabs(ftz ? Flush(a) : a); }
 };
 template <class T, bool ftz>
 struct NegBits {
-  static T Apply(T a) { return -(ftz ? Flush(a) : a); }
+  static T Apply(T a) { return a != a ? Canonical(a) : -(ftz ? Flush(a) : a); }
 };
 template <class T>
 struct Copysign {  // copysign d, a, b: the sign of a on b
   static T Apply(T a, T b) { return std::copysign(b, a); }
 };
-// rcp.approx.ftz.f64 and its like return a value whose low 32 bits are zero.
+// rcp.approx.ftz.f64 and its like return a value whose low 32 bits are zero, and one NaN.
 template <class F>
 struct Gross {
   static double Apply(double a) {
     double flushed = std::fabs(a) < std::numeric_limits<double>::min() ? std::copysign(0.0, a) : a;
-    return BitCast<double>(BitCast<uint64_t>(F::Of(flushed)) & 0xFFFFFFFF00000000);
+    double result = F::Of(flushed);
+    uint64_t bits = result == result ? BitCast<uint64_t>(result) : 0x7FFFFFFFFFFFFFFF;
+    return BitCast<double>(bits & 0xFFFFFFFF00000000);
   }
 };
 

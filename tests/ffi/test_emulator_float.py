@@ -229,7 +229,7 @@ def test_copysign_and_testp():
         "infinite": np.isinf(a),
         "number": ~np.isnan(a),
         "notanumber": np.isnan(a),
-        "normal": np.isfinite(a) & (np.abs(a) >= np.finfo(np.float32).tiny),
+        "normal": np.isfinite(a) & ((np.abs(a) >= np.finfo(np.float32).tiny) | (a == 0)),
         "subnormal": (a != 0) & (np.abs(a) < np.finfo(np.float32).tiny),
     }
     for name, want in tests.items():

@@ -1,0 +1,99 @@
+"""Results that an H200 gave and a reading of the ISA alone would not: benchmarks/exactness found them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ffi.emulation import emulate, kernel, map_lanes
+
+U16, U32, U64 = np.uint16, np.uint32, np.uint64
+# Instruction on %a0, %a1, …; operands; result: all as bits.
+UNARY: list[tuple[str, Any, int, Any, int]] = [
+    # The NaN of abs and neg is canonical, but a float64 stays as it is.
+    ("abs.f32 %d, %a0;", U32, 0xFFD72583, U32, 0x7FFFFFFF),
+    ("neg.ftz.f32 %d, %a0;", U32, 0x7FC00005, U32, 0x7FFFFFFF),
+    ("neg.f16 %d, %a0;", U16, 0x7C01, U16, 0x7FFF),
+    ("abs.bf16 %d, %a0;", U16, 0xFF81, U16, 0x7FFF),
+    ("neg.f64 %d, %a0;", U64, 0x7FFE90E3B48E02E5, U64, 0x7FFE90E3B48E02E5),
+    ("rcp.approx.ftz.f64 %d, %a0;", U64, 0x7FF8000000000005, U64, 0x7FFFFFFF00000000),
+    ("rsqrt.approx.ftz.f64 %d, %a0;", U64, 0xC007F53068076325, U64, 0x7FFFFFFF00000000),
+    # .relu leaves no negative zero.
+    ("cvt.rn.relu.f16.f32 %d, %a0;", U32, 0x80000000, U16, 0),
+    ("cvt.rn.relu.tf32.f32 %d, %a0;", U32, 0x80000000, U32, 0),
+    ("cvt.rz.relu.bf16x2.f32 %d, %a0, %a0;", U32, 0x80000000, U32, 0),
+    ("cvt.rn.satfinite.relu.e4m3x2.f32 %d, %a0, %a0;", U32, 0x80000000, U16, 0),
+    ("cvt.rn.relu.f16x2.e5m2x2 %d, %a0;", U16, 0x8080, U32, 0),
+    # .tf32 keeps its own NaN.
+    ("cvt.rn.tf32.f32 %d, %a0;", U32, 0x7FC00005, U32, 0x7FFFE000),
+    ("cvt.rna.tf32.f32 %d, %a0;", U32, 0xFFD72583, U32, 0xFFD72000),
+    ("cvt.rna.satfinite.tf32.f32 %d, %a0;", U32, 0x7F7FFFFF, U32, 0x7F7FE000),
+    # A NaN that is moved keeps its payload, and one that was a float64 what fits of it.
+    ("cvt.f32.f32 %d, %a0;", U32, 0x7FC00005, U32, 0x7FC00005),
+    ("cvt.ftz.f64.f32 %d, %a0;", U32, 0x7FC00005, U64, 0x7FFFFFFFE0000000),
+    ("cvt.rn.f32.f64 %d, %a0;", U64, 0x7FFE90E3B48E02E5, U32, 0x7FF4871D),
+    ("cvt.rz.f16.f64 %d, %a0;", U64, 0x7FF09F4D7A43A33C, U16, 0x7E27),
+    ("cvt.rn.bf16.f64 %d, %a0;", U64, 0x7FFE90E3B48E02E5, U16, 0x7FF4),
+    ("cvt.f64.f16 %d, %a0;", U16, 0xFD56, U64, 0xFFFD580000000000),
+    ("cvt.rzi.f64.f64 %d, %a0;", U64, 0xFFF10BF2AC5EA662, U64, 0xFFF90BF2AC5EA662),
+    # A subnormal that becomes an f16 is not flushed.
+    ("cvt.rp.ftz.f16.f32 %d, %a0;", U32, 1, U16, 1),
+    ("cvt.rp.ftz.bf16.f32 %d, %a0;", U32, 1, U16, 0),
+]
+
+
+@pytest.mark.parametrize(("line", "source", "a", "result", "want"), UNARY, ids=lambda x: str(x))
+def test_one_operand(line: str, source: Any, a: int, result: Any, want: int):
+    got = map_lanes(line, [np.array([a], source)], result)
+    assert hex(got[0]) == hex(want)
+
+
+def test_flushed_halves_compare_equal():
+    subnormal, zero = np.array([1], U16), np.array([0x8000], U16)
+    body = "setp.eq.ftz.f16 %p1, %a0, %a1; selp.u32 %d, 1, 0, %p1;"
+    assert map_lanes(body, [subnormal, zero], U32) == 1
+    body = "setp.lt.ftz.f16x2 %p1|%p2, %a0, %a1; selp.u32 %d, 1, 0, %p1;"
+    pairs = [np.array([x], U32) for x in (0x80010001, 0x00000002)]
+    assert map_lanes(body, pairs, U32) == 0
+
+
+def test_a_half_product_is_flushed_before_it_is_rounded():
+    a, b = np.array([0xB012], U16), np.array([0x8FDC], U16)  # a little less than 2^-14
+    assert map_lanes("mul.ftz.f16 %d, %a0, %a1;", [a, b], U16) == 0
+    assert map_lanes("mul.f16 %d, %a0, %a1;", [a, b], U16) == 0x0400
+
+
+def test_slct_flushes_what_it_tests():
+    a, b, c = (np.array([x], U32) for x in (7, 8, 0x80000001))
+    assert map_lanes("slct.ftz.b32.f32 %d, %a0, %a1, %a2;", [a, b, c], U32) == 7
+    assert map_lanes("slct.b32.f32 %d, %a0, %a1, %a2;", [a, b, c], U32) == 8
+
+
+def test_minimum_of_two_nans_is_quiet():
+    a, b = np.array([0x7FF8000000000005], U64), np.array([0x7FF0000000000001], U64)
+    assert map_lanes("min.f64 %d, %a0, %a1;", [a, b], U64) == 0x7FF8000000000001
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("is_generic", [False, True])
+def test_atomic_addition_flushes_in_global_memory_alone(space: str, is_generic: bool):
+    address = {"global": "%y", "shared": "%rd1"}[space]
+    named = "" if is_generic else f".{space}"
+    text = kernel(
+        f"""
+        .shared .b32 word;
+        mov.u64 %rd1, word; mov.b32 %r1, 0x80000001;
+        st.{space}.b32 [{address}], %r1;
+        {"cvta.shared.u64 %rd1, %rd1;" if is_generic else ""}
+        atom{named}.add.f32 %f1, [{address}], 0f80000000;
+        {"cvta.to.shared.u64 %rd1, %rd1;" if is_generic else ""}
+        ld.{space}.b32 %r2, [{address}];
+        st.global.b32 [%y], %r2;
+        """,
+        ["y"],
+    )
+    y = np.zeros(1, U32)
+    emulate(text, [y], block=(1, 1, 1))
+    assert y[0] == (0x80000000 if space == "global" else 0x80000001)
