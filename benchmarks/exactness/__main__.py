@@ -52,7 +52,10 @@ def attempt(run: Callable, found: list[forms.Form], *arguments: Any) -> list[dic
         return run(found, *arguments)
     except (RuntimeError, ValueError, ArithmeticError) as error:
         logging.error("%s and %d more: %s", found[0].sample.line, len(found) - 1, error)
-        return [{"name": form.sample.name, "line": form.sample.line, "failed": str(error)} for form in found]
+        return [
+            {"name": form.sample.name, "line": form.sample.line, "failed": str(error)}
+            for form in found
+        ]
 
 
 @functools.cache
@@ -99,7 +102,11 @@ def run_forms() -> dict:
 def main(_: list[str]) -> None:
     jax.config.update("jax_enable_x64", True)
     device = jax.devices()[0]
-    results: dict = {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
+    results: dict = {
+        "device": device.device_kind,
+        "platform": device.platform,
+        "jax": jax.__version__,
+    }
     stages = {"forms": run_forms, "ranges": run_ranges}
     for stage in STAGES.value:
         start = time.perf_counter()

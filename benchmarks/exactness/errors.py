@@ -110,8 +110,10 @@ def worst(name: str, bound: Bound, got: Any, *operands: Any, np_: Any = np) -> t
     # A result that is flushed, or lies below the least normal value, has no relative precision.
     counts &= (size >= 2.0**least) & (abs(operands[0]) >= (2.0**least if ".ftz" in name else 0))
     error = abs(got - exact)
-    if bound.measure == "ulp":
-        error = error / 2.0 ** (np_.floor(np_.log2(np_.where(counts, size, 1.0))) - fraction)
+    if bound.measure == "ulp":  # from the correctly rounded result
+        error = abs(got - exact.astype(np.float32).astype(np.float64)) / 2.0 ** (
+            np_.floor(np_.log2(np_.where(counts, size, 1.0))) - fraction
+        )
     elif bound.measure == "relative":
         error = error / np_.where(counts, size, 1.0)
     error = np_.where(counts, error, 0.0)

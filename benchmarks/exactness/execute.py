@@ -77,12 +77,13 @@ def compare(
 
 
 def defined(form: Form, inputs: Sequence[np.ndarray]) -> np.ndarray | bool:
-    """The tuples of which the ISA says what comes: not a division of integers by zero."""
-    name = form.sample.name
-    if re.match(r"(div|rem)\.[us]\d\d$", name):
-        by_register = {r: x for (r, _), x in zip(form.sources, inputs, strict=True)}
-        divisor = by_register.get(form.sample.texts[2])
-        return True if divisor is None else divisor != 0
+    """The tuples of which the ISA says what comes: not an integer divided by zero, nor |offset| of fns."""
+    name, texts_ = form.sample.name, form.sample.texts
+    loaded = {r: x for (r, _), x in zip(form.sources, inputs, strict=True)}
+    if re.match(r"(div|rem)\.[us]\d\d$", name) and texts_[2] in loaded:
+        return loaded[texts_[2]] != 0
+    if name == "fns.b32" and texts_[3] in loaded:
+        return loaded[texts_[3]] != 2**31
     return True
 
 
@@ -126,7 +127,9 @@ def run(forms: list[Form], inputs: list[np.ndarray], n: int) -> list[dict[str, A
     on_gpu = on_gpu if isinstance(on_gpu, tuple | list) else (on_gpu,)
     got = [np.asarray(r) for r in on_gpu]
     widths = sorted({w for row in texts.places(forms) for w, _ in row})
-    of_width = {w: (g, e.view(g.dtype).reshape(g.shape)) for w, g, e in zip(widths, got, want, strict=False)}
+    of_width = {
+        w: (g, e.view(g.dtype).reshape(g.shape)) for w, g, e in zip(widths, got, want, strict=False)
+    }
     records = []
     for form, rows in zip(forms, texts.places(forms), strict=True):
         pairs = [(of_width[w][0][row], of_width[w][1][row]) for w, row in rows]

@@ -143,11 +143,13 @@ def _around(sample: Sample) -> tuple[list[str], list[str], list[str]]:
             before.append("add.cc.u32 %b32_75, %b32_74, 0xffffffff;")
     if ".cc." in sample.name:
         after.append(f"{'subc' if opcode.startswith('sub') else 'addc'}.u32 %b32_73, 0, 0;")
-    if opcode == "fns":
-        for place, limit in ((2, 31),):
-            if texts[place].startswith("%"):
-                before.append(f"and.b32 %b32_76, {texts[place]}, {limit};")
-                texts[place] = "%b32_76"
+    # Operands that the ISA restricts to a range: places, and the range as a mask.
+    limited = {"fns": ((2,), 31), "bfe": ((2, 3), 255), "bfi": ((3, 4), 255)}
+    restricted, mask = limited.get(opcode, ((), 0))
+    for place in restricted:
+        if texts[place].startswith("%"):
+            before.append(f"and.b32 %b32_{76 + place % 2}, {texts[place]}, {mask};")
+            texts[place] = f"%b32_{76 + place % 2}"
     return before, after, texts
 
 

@@ -15,7 +15,9 @@ SLOT_BYTES = 32
 WORDS = tuple(f"%word_{i}" for i in range(4))
 _turns = itertools.cycle(("global", "shared", "local"))
 # What only global memory has.
-_GLOBAL_ALONE = re.compile(r"L[12]::|\.nc\b|mmio|relaxed|acquire|release|acq_rel|\.(c[agsv]|lu|wb|wt)\b")
+_GLOBAL_ALONE = re.compile(
+    r"L[12]::|\.nc\b|mmio|relaxed|acquire|release|acq_rel|\.(c[agsv]|lu|wb|wt)\b"
+)
 
 
 def form(sample: Sample, types: list[str]) -> Form:
@@ -97,7 +99,9 @@ def _atomic(
         # Equal half of the time, or nothing would be swapped.
         expected = registers(sample.texts[place + 1])
         code.insert(0, f"@%even mov.b{bits} {memory[0]}, {expected[0]};" if expected else "")
-    return Form(sample, tuple(dict.fromkeys(sources)), tuple(code), (*results, *back), tuple(kinds), "atom")
+    return Form(
+        sample, tuple(dict.fromkeys(sources)), tuple(code), (*results, *back), tuple(kinds), "atom"
+    )
 
 
 def _memory_kind(type_: str) -> str:

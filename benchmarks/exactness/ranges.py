@@ -75,7 +75,9 @@ def _hash_kernel(forms: Sequence[Form], count: int, stride: int) -> TextKernel:
         elif width == 2:
             body.append(f"mov.b32 %byte, {{{result}, {result}}};")
         else:
-            body.append(f"mov.b32 %byte, {result};" if result.startswith("%f") and width == 4 else "")
+            body.append(
+                f"mov.b32 %byte, {result};" if result.startswith("%f") and width == 4 else ""
+            )
         folded = result if width >= 4 and not result.startswith("%f") else "%byte"
         if width == 8:
             if result.startswith("%f"):
@@ -211,6 +213,8 @@ def run(forms: Sequence[Form], bits: int) -> dict[str, Any]:
             groups.setdefault((form.sources, steps(form, bits)), []).append(form)
     jobs = [group[i : i + FORMS] for group in groups.values() for i in range(0, len(group), FORMS)]
     with ThreadPoolExecutor(2) as pool:
-        exactly = [record for part in pool.map(lambda job: exact(job, bits), jobs) for record in part]
+        exactly = [
+            record for part in pool.map(lambda job: exact(job, bits), jobs) for record in part
+        ]
         roughly = list(pool.map(lambda form: approximate(form, bits), approximations))
     return {"exact": exactly, "approximate": roughly}

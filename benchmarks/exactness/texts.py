@@ -1,4 +1,4 @@
-"""The PTX text that runs many forms: each thread loads one tuple, runs each form on it, stores each result."""
+"""The PTX text that runs many forms: each thread loads a tuple, runs each form on it and stores the results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ def kernel(forms: Sequence[Form], n: int) -> TextKernel:
     """Runs forms of one signature on `n` tuples; the outputs have a row for each result."""
     sources, flavour = forms[0].sources, forms[0].flavour
     at = places(forms)
-    rows = {w: 1 + max(r for row in at for v, r in row if v == w) for w in (1, 2, 4, 8) if any(v == w for row in at for v, _ in row)}
+    rows = {
+        w: 1 + max(r for row in at for v, r in row if v == w)
+        for w in (1, 2, 4, 8)
+        if any(v == w for row in at for v, _ in row)
+    }
     in_specs = [Tile(n, _TILES[BITS[kind] // 8]) for _, kind in sources]
     out_specs = [Tile(count, n, _TILES[w]) for w, count in rows.items()]
     names = [f"x{i}" for i in range(len(sources))] + [f"y{w}" for w in rows]
@@ -151,4 +155,3 @@ def _slots(flavour: str) -> list[str]:
             lines.append(f"st.{space}.v2.b64 [%slot_{space}+16], {{{second}}};")
         lines.append("bar.sync 0;")  # ldmatrix reads the slots of other threads
     return lines
-

@@ -9,8 +9,10 @@ import numpy as np
 
 # A kind names what a register's bits stand for; a packed one is two of the kind it begins with.
 BITS = {
-    **{"pred": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 16, "bf16": 16},
-    **{"f16x2": 32, "bf16x2": 32, "f32": 32, "f64": 64},
+    "pred": 8,
+    **dict.fromkeys(("i16", "f16", "bf16"), 16),
+    **dict.fromkeys(("i32", "f32", "f16x2", "bf16x2"), 32),
+    **dict.fromkeys(("i64", "f64"), 64),
 }
 FLOATS = {
     "f16": np.dtype(np.float16),
@@ -41,7 +43,22 @@ def specials(kind: str) -> np.ndarray:
         return np.concatenate([half << 16 | np.roll(half, shift) for shift in (0, 3)])
     fraction = bits - 1 - _EXPONENT[kind]
     infinity = (1 << _EXPONENT[kind]) - 1 << fraction
-    values = (1, 1.5, 2, 0.5, 1 / 3, 3.1415927, 10, 127.5, 255.5, 448, 65504, 65520, 2.0**31, 2.0**63)
+    values = (
+        1,
+        1.5,
+        2,
+        0.5,
+        1 / 3,
+        3.1415927,
+        10,
+        127.5,
+        255.5,
+        448,
+        65504,
+        65520,
+        2.0**31,
+        2.0**63,
+    )
     with np.errstate(over="ignore"):
         usual = np.array(values).astype(FLOATS[kind]).view(unsigned(kind)).tolist()
     # Zero, the subnormals' ends, the least normal, the largest, infinity, a quiet and a signalling NaN.
@@ -68,6 +85,16 @@ def _usual(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
         return half.view(np.uint32)
     scale = 2.0 ** rng.integers(-3, 9, n)
     return (rng.standard_normal(n) * scale).astype(FLOATS[kind]).view(unsigned(kind))
+
+
+def _towards_least(kind: str, first: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """By turns: close to the first operand; such that the product is close to the least normal number."""
+    dtype = FLOATS[kind]
+    least = 2.0 ** (2 - 2 ** (_EXPONENT[kind] - 1))
+    with np.errstate(all="ignore"):
+        factor = (least / first.view(dtype).astype(np.float64)).astype(dtype).view(first.dtype)
+    step = (near % 5).astype(first.dtype) - first.dtype.type(2)
+    return np.where(np.arange(first.size) % 2 == 0, first, factor) + step
 
 
 def _random(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -102,8 +129,12 @@ def tuples(kinds: tuple[str, ...], n: int, seed: int) -> list[np.ndarray]:
     third = (n - start) // 3
     for kind, values, column in zip(kinds, lists, columns, strict=True):
         near = _usual(kind, n - start - 2 * third, rng)
-        if result and kind == kinds[0] and kind != "pred":
-            near = result[0][start + 2 * third :] + rng.integers(-2, 3, near.size).astype(near.dtype)
+        if len(result) == 1 and kind == kinds[0] and kind in FLOATS:
+            near = _towards_least(kind, result[0][start + 2 * third :], near)
+        elif result and kind == kinds[0] and kind != "pred":
+            near = result[0][start + 2 * third :] + rng.integers(-2, 3, near.size).astype(
+                near.dtype
+            )
         parts = (values[column], _random(kind, third, rng), _usual(kind, third, rng), near)
         result.append(np.concatenate(parts))
     return result
