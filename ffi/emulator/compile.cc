@@ -21,6 +21,7 @@ using ptx::Variable;
 
 constexpr uint32_t kConstantBank = 0x80000000;
 constexpr uint32_t kNegated = 0x80000000;
+constexpr uint32_t kMaxStaticSharedBytes = 48 * 1024;  // on every target
 
 // Numbers, symbols and special registers have the type that the form asks for, registers their own.
 bool IsWide(const Operand& operand) { return ptx::Bits(operand.type) == 64; }
@@ -321,6 +322,13 @@ Result<std::unique_ptr<Program>> Compiler::Run() {
   program_->module = &module_;
   program_->entry = &entry_;
   JAX_PTX_RETURN_IF_ERROR(LayOut(module_, entry_, program_.get(), &layout_));
+  if (program_->static_shared_bytes > kMaxStaticSharedBytes) {
+    return ResourceExhausted(
+        "kernel `" + std::string(entry_.name) + "` declares " +
+        std::to_string(program_->static_shared_bytes) + " bytes of shared memory; at most " +
+        std::to_string(kMaxStaticSharedBytes) +
+        " may be declared, and more comes as .extern .shared with a size at the launch");
+  }
   for (uint32_t index : layout_.reachable) JAX_PTX_RETURN_IF_ERROR(EmitFunction(index));
   for (const Jump& jump : jumps_) {
     uint32_t target = step_of_[jump.function][jump.target];

@@ -17,31 +17,6 @@ void AppendBytes(uint64_t value, size_t bytes, std::vector<uint8_t>* contents) {
 
 }  // namespace
 
-// Everything behind `.version`, `.target`, `.address_size`.
-Status Parser::Header(std::string_view directive) {
-  if (directive == ".version") {
-    size_t dot = token_.text.find('.');
-    if (token_.kind != Token::Kind::kFloat || dot == std::string_view::npos || dot > 2 ||
-        token_.text.size() != dot + 2) {
-      return Fail("expected a version such as 8.0");
-    }
-    for (char digit : token_.text) {
-      if (digit != '.') module_->version = module_->version * 10 + (digit - '0');
-    }
-    Take();
-    return {};
-  }
-  if (directive == ".target") {
-    JAX_PTX_RETURN_IF_ERROR(Word(&module_->target));
-    std::string_view option;
-    while (Accept(',')) JAX_PTX_RETURN_IF_ERROR(Word(&option));
-    return {};
-  }
-  uint64_t bits = 0;
-  JAX_PTX_RETURN_IF_ERROR(Integer(64, &bits));
-  return bits == 64 ? Status() : Unimplemented(At(token_) + ": only .address_size 64 is supported");
-}
-
 Status Parser::TopLevel() {
   if (Accept(';')) return {};
   if (token_.kind != Token::Kind::kDotted) return Fail("expected a directive");
@@ -84,7 +59,8 @@ Status Parser::TopLevel() {
 
 Status Parser::RegisterDeclaration() {
   Type type = token_.kind == Token::Kind::kDotted ? FindType(token_.text.substr(1)) : Type::kNone;
-  if (type == Type::kNone) return Fail("expected a type (vector registers are not supported)");
+  if (!IsDeclarable(type))
+    return Fail("expected a type of registers (vectors of them are not supported)");
   Take();
   do {
     Token at = token_;
@@ -181,7 +157,7 @@ Status Parser::VariableDeclaration(Space space, bool is_extern) {
       return Unimplemented(At(token_) + ": .attribute is not supported");
     } else {
       type = FindType(token_.text.substr(1));
-      if (Bytes(type) == 0) return Fail("expected a type");
+      if (!IsDeclarable(type) || Bytes(type) == 0) return Fail("expected a type");
       Take();
     }
   }
@@ -220,7 +196,7 @@ Status Parser::VariableDeclaration(Space space, bool is_extern) {
                            " is defined in another module");
     }
     auto index = static_cast<uint32_t>(module_->variables.size());
-    if (!symbols_.Declare(variable.name, {Symbol::Kind::kVariable, type, index})) {
+    if (!symbols_.Declare(variable.name, {Symbol::Kind::kVariable, type, index, variable.space})) {
       return InvalidArgument(At(at) + ": " + std::string(variable.name) + " is declared twice");
     }
     module_->variables.push_back(std::move(variable));
@@ -249,7 +225,8 @@ Status Parser::KernelParameters(Function* function) {
         continue;
       }
       parameter.type = FindType(token_.text.substr(1));
-      if (Bytes(parameter.type) == 0) return Fail("expected a parameter type");
+      if (!IsDeclarable(parameter.type) || Bytes(parameter.type) == 0)
+        return Fail("expected a parameter type");
       Take();
     }
     if (parameter.type == Type::kNone) return Fail("expected a parameter type");
@@ -294,7 +271,7 @@ Status Parser::FunctionParameters(std::vector<uint32_t>* variables) {
         continue;
       }
       type = FindType(token_.text.substr(1));
-      if (Bytes(type) == 0) return Fail("expected a parameter type");
+      if (!IsDeclarable(type) || Bytes(type) == 0) return Fail("expected a parameter type");
       Take();
     }
     if (type == Type::kNone) return Fail("expected a parameter type");
@@ -305,7 +282,7 @@ Status Parser::FunctionParameters(std::vector<uint32_t>* variables) {
     bool is_open = false, is_array = false;
     JAX_PTX_RETURN_IF_ERROR(ArraySize(type, &is_open, &variable.bytes, &is_array));
     auto index = static_cast<uint32_t>(module_->variables.size());
-    if (!symbols_.Declare(variable.name, {Symbol::Kind::kVariable, type, index})) {
+    if (!symbols_.Declare(variable.name, {Symbol::Kind::kVariable, type, index, variable.space})) {
       return Fail("a parameter is declared twice");
     }
     module_->variables.push_back(std::move(variable));

@@ -36,6 +36,7 @@ class OperandReader {
   const Instruction& instruction_;
   const Function& function_;
   Symbols* symbols_;
+  bool may_discard_ = false;  // `_` is allowed at this place
   std::vector<Operand> operands_;
 };
 

@@ -34,9 +34,11 @@ class Parser {
   Status ParseTerm(Term* term);
   Status Names(std::vector<uint32_t>* variables);
 
+  // header.cc.
+  Status Header(std::string_view directive);
+
   // declarations.cc: everything that begins with a directive.
   Status TopLevel();
-  Status Header(std::string_view directive);
   Status RegisterDeclaration();
   Status VariableDeclaration(Space space, bool is_extern);
   Status Initialiser(Type element, Variable* variable);

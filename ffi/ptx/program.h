@@ -217,10 +217,10 @@ Result<std::shared_ptr<const Module>> Parse(std::string_view text);
 //   T U V      the first, second, third type of the form; V-vectors follow `.v2` and the like with
 //   `*` b16 …      a fixed type;  W  an integer twice as wide as T;  N  half as wide as the first
 //   type p  a predicate source (may be negated);  m  an address;  l  a label;  n  a constant
-//   integer {4 T}      a vector of four;  R  at least as wide as T, when a register;  S  at least
-//   as wide as U
-// `>` marks a destination, `?` an operand that may be left out, `|p` a second destination
-// predicate.
+//   integer {4 T}      a vector of four registers;  R  at least as wide as T, when a register;  S
+//   at least as wide as U;  _  the sink
+// `>` marks a destination, `!` a register that no constant can stand for, `?` an operand that may
+// be left out, `|p` a second destination predicate, `||p` one that must be there.
 struct Form {
   std::string_view opcode;
   Op op;

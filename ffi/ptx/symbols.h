@@ -22,6 +22,7 @@ struct Symbol {
   Kind kind;
   Type type = Type::kNone;
   uint32_t index = 0;
+  Space space = Space::kNone;  // of a variable
 };
 
 class Symbols {

@@ -48,6 +48,30 @@ Type FindType(std::string_view name) {
   return found == index.end() ? Type::kNone : static_cast<Type>(found->second);
 }
 
+bool IsDeclarable(Type type) {
+  switch (type) {
+    case Type::kNone:
+    case Type::kU16x2:
+    case Type::kS16x2:
+    case Type::kBF16:
+    case Type::kBF16x2:
+    case Type::kTF32:
+    case Type::kF32x2:
+    case Type::kE4M3x2:
+    case Type::kE5M2x2:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool Agrees(Type asked, Type declared) {
+  char kind = Info(asked).kind, other = Info(declared).kind;
+  if (kind == 'b' || other == 'b') return kind != 'p' && other != 'p';
+  if (kind == 'f' || other == 'f' || !IsDeclarable(asked)) return asked == declared;
+  return true;
+}
+
 std::string_view Name(Mod modifier) { return kModifiers[static_cast<size_t>(modifier)]; }
 
 bool FindModifier(std::string_view name, Mod* modifier) {

@@ -42,6 +42,14 @@ inline unsigned Bytes(Type type) { return Info(type).bits / 8; }
 inline bool IsFloat(Type type) { return Info(type).kind == 'f'; }
 inline bool IsSigned(Type type) { return Info(type).kind == 's'; }
 
+// Whether registers and variables may be declared with the type; the others are types of
+// instructions alone.
+bool IsDeclarable(Type type);
+// Whether a register that is declared as `declared` may stand where an instruction asks for
+// `asked`: untyped bits go with everything of their size, integers with integers whatever their
+// sign, floats and packed values with their own type only (PTX ISA 9.6, operand type checking).
+bool Agrees(Type asked, Type declared);
+
 // Modifiers that are not types: enumerator and spelling.
 // clang-format off
 #define JAX_PTX_MODIFIERS(X) \

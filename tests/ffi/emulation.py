@@ -80,7 +80,8 @@ def kernel(body: str, parameters: Sequence[str] = ("x", "y"), *, before: str = "
 {loads}
 mov.u32 %t, %tid.x;
 mov.u32 %n, %ntid.x;
-mad.lo.u32 %i, %ctaid.x, %n, %t;
+mov.u32 %i, %ctaid.x;
+mad.lo.u32 %i, %i, %n, %t;
 {body}
 ret;
 }}

@@ -251,9 +251,9 @@ def test_launches_that_do_not_fit():
     with pytest.raises(ValueError, match="no kernel `other`; it has `k`"):
         emulate(kernel(""), [np.zeros(4, np.float32)] * 2, entry="other")
     message, _ = fault(
-        ".shared .b8 a[200000]; mov.u32 %r1, a;", smem_bytes=100_000, error=RuntimeError
+        ".shared .b8 a[40000]; mov.u32 %r1, a;", smem_bytes=200_000, error=RuntimeError
     )
-    assert "300000 bytes of shared memory, static and dynamic; at most 232448" in message
+    assert "240000 bytes of shared memory, static and dynamic; at most 232448" in message
 
 
 def test_an_assertion_of_the_kernel():
