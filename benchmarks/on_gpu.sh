@@ -23,7 +23,7 @@ step() {  # step <name> <command…>: runs it, keeps its output, shows the end
 step build python3 -m pip install --quiet --no-build-isolation --no-deps --editable .
 step versions python3 -c 'import jax, jax_ptx, torch; print(jax.__version__, jax.devices(), torch.__version__, jax_ptx.__version__)'
 step tests python3 -m pytest -q -m gpu tests -p no:cacheprovider
-LINES_SHOWN=20 step benchmark python3 benchmarks/rms_norm.py
+LINES_SHOWN=150 step benchmark python3 benchmarks/rms_norm.py --json="$logs/rms_norm.json"
 LINES_SHOWN=20 step example python3 examples/rms_norm.py
 for other in softmax layer_norm swiglu; do step "example-$other" python3 "examples/$other.py"; done
 for tool in memcheck racecheck initcheck synccheck; do

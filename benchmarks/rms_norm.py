@@ -1,144 +1,129 @@
-"""Kernel time of rms_norm, forward and forward with backward, against the floor, on one NVIDIA GPU.
+"""RMS norm on the GPU: ours and everybody else's, checked against float64, then timed.
 
-    python benchmarks/rms_norm.py [--runs 12]
+    python benchmarks/rms_norm.py                               # everything; about a quarter of an hour
+    python benchmarks/rms_norm.py --cases=table,few --peers=ours,xla,quack
+    python benchmarks/rms_norm.py --json=all.json --plot=docs/images/rms_norm.png
 
-The floor of a forward pass is a device-to-device copy: it, too, reads and writes one tensor. Backward reads
-two and writes one, as a sum of two tensors does. Times are the kernels' own, by CUPTI, over input sets that
-together exceed the L2 cache; the median of the runs. The peer is the plain formula, jitted, in the same
-run. Each case is compared with float64 before it is timed.
+Prints kernel times in microseconds (CUPTI; the median of several calls, whose operands are rotated past
+the L2), forward alone and with dx and dw, beside the floor: what a copy (and for dx a sum of two tensors)
+takes. Then the host's time of a call, the time of a first call, and every target with what was measured.
+
+    copy, add3   cuMemcpy device to device; torch.add of two tensors into a third
+    ours         jax_ptx.rms_norm, jax_ptx.add_rms_norm, under jit
+    xla          the plain formula in JAX, under jit
+    eager, F.rms_norm, compile    PyTorch: the plain formula; its own op; torch.compile of the formula
+    liger, quack, tokamax, pyptx  where they are installed
+
+JAX and PyTorch run in a process each, since CUPTI serves one profiler in a process. An implementation that
+fails, or whose result is wrong, is named below the table, and has no time there.
 """
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable
+import json
+from pathlib import Path
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from absl import app, flags, logging
-from jax.experimental.mosaic.gpu import profiler
+from absl import app, flags
+from harness import cases, report, targets
+from harness.worker import Worker
 
-import jax_ptx
+GROUPS = (*cases.GROUPS, "host", "first")
+FLOORS = ("copy", "add3")
 
-RUNS = flags.DEFINE_integer("runs", 12, "timed runs of each case", lower_bound=3)
-
-# Rows, row length, dtype: bfloat16 tensors of 268 MB at every length, then float32.
-CASES = (
-    *((2**27 // n, n, "bfloat16") for n in (128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)),
-    (2048, 8192, "float32"),
-    (32768, 4096, "float32"),
-    (10007, 4096, "bfloat16"),
-    (75600, 1536, "bfloat16"),
-    (128, 4096, "bfloat16"),
-    (1, 4096, "bfloat16"),
+CASES = flags.DEFINE_list("cases", list(GROUPS), f"what to time: some of {', '.join(GROUPS)}")
+PEERS = flags.DEFINE_list("peers", list(report.PEERS), "which implementations")
+RUNS = flags.DEFINE_integer("runs", 12, "timed calls of each", lower_bound=2)
+JSON = flags.DEFINE_string("json", None, "a file for all results, kernel by kernel")
+PLOT = flags.DEFINE_string("plot", None, "a PNG file: fractions of the floor (needs matplotlib)")
+READ = flags.DEFINE_string("read", None, "show the results of an earlier --json, and time nothing")
+REHEARSE = flags.DEFINE_bool(
+    "rehearse", False, "small shapes and wall time on a CPU: shows that all runs, and no time"
 )
-N_SETS = 3  # input sets that a measurement rotates through
-REPEATS = 4  # of all sets in the graph that times the floor
-
-
-def kernel_us(f: Callable, arguments: list[tuple]) -> float:
-    """Median kernel time of `f` in microseconds, over rotating arguments."""
-    compiled = jax.jit(f)
-    for args in arguments:
-        jax.block_until_ready(compiled(*args))
-    measure = profiler.Cupti(finalize=False).measure(compiled, aggregate=True)
-    times = [measure(*arguments[i % len(arguments)])[1] for i in range(RUNS.value)]
-    return float(np.median(times)) * 1e3
-
-
-def transfer_us(x: jax.Array, n_read: int) -> float:
-    """The floor: a device-to-device copy of x's bytes, or a sum of two tensors into a third.
-
-    By CUDA events around a graph of many, so that a launch costs what it costs inside a graph.
-    """
-    import torch  # torch's copy_ is a cuMemcpyAsync; JAX offers no plain copy
-
-    shape, dtype = x.shape, getattr(torch, x.dtype.name)
-    sets = [[torch.randn(shape, device="cuda").to(dtype) for _ in range(3)] for _ in range(N_SETS)]
-
-    def all_sets() -> None:
-        for target, *source in sets * REPEATS:
-            if n_read == 1:
-                target.copy_(source[0])
-            else:
-                torch.add(*source, out=target)
-
-    all_sets()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        all_sets()
-    times = []
-    for _ in range(RUNS.value):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        stop.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(stop) * 1e3 / (N_SETS * REPEATS))
-    return float(np.median(times))
-
-
-def check(norm: Callable, x: jax.Array, w: jax.Array, dy: jax.Array) -> float:
-    """The largest error of y and dx over the first and last rows, and of dw, relative to float64."""
-    y, (dx, dw) = jax.jit(lambda *a: with_gradient(norm, *a))(x, w, dy)
-    rows = np.r_[:64, -64:0] if x.shape[0] > 128 else np.arange(x.shape[0])
-    wide, g, ww = (np.asarray(v, np.float64) for v in (x[rows], dy[rows], w))
-    rstd = 1 / np.sqrt(np.mean(wide**2, -1, keepdims=True) + 1e-6)
-    normal, dn = wide * rstd, g * ww
-    exact_dx = rstd * (dn - normal * np.mean(dn * normal, -1, keepdims=True))
-    errors = [
-        np.abs(np.asarray(got[rows], np.float64) - exact) / np.maximum(np.abs(exact), 1)
-        for got, exact in ((y, normal * ww), (dx, exact_dx))
-    ]
-    # dw over all rows, by XLA in float32: its error is relative to the size of what is summed.
-    xf, gf = x.astype(jnp.float32), dy.astype(jnp.float32)
-    products = gf * xf * jax.lax.rsqrt(jnp.mean(xf * xf, -1, keepdims=True) + 1e-6)
-    scale = np.sqrt(np.asarray(jnp.sum(products**2, 0), np.float64))
-    errors.append(np.abs(np.asarray(dw, np.float64) - np.asarray(products.sum(0))) / scale)
-    return max(float(np.max(e)) for e in errors)
-
-
-def with_gradient(norm: Callable, x: jax.Array, w: jax.Array, dy: jax.Array):
-    y, pull = jax.vjp(norm, x, w)
-    return y, pull(dy)
 
 
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected argument {argv[1]!r}")
-    logging.set_verbosity(logging.WARNING)
+    for name, flag, known in (("cases", CASES, GROUPS), ("peers", PEERS, report.PEERS)):
+        if unknown := set(flag.value) - set(known):
+            raise app.UsageError(f"--{name}: expected some of {', '.join(known)}, got {unknown}")
+    if READ.value:
+        results = report.Results.read(json.loads(Path(READ.value).read_text()))
+        print(report.times_table(results))
+    else:
+        results = measured()
+    for part in (
+        report.problems(results),
+        report.first_table(results) if results.first else "",
+        "" if REHEARSE.value else targets.targets_table(results),
+    ):
+        print(part, end="\n\n" if part else "")
+    if PLOT.value:
+        from harness.plot import plot  # matplotlib is a development dependency
+
+        plot(results, Path(PLOT.value))
+
+
+def measured() -> report.Results:
+    """Times what the flags ask for, and shows each line as it is there."""
+    workers = {side: Worker(side, REHEARSE.value) for side in ("torch", "jax")}
+    results = report.Results(facts={side: worker.hello for side, worker in workers.items()})
+    for side, worker in workers.items():
+        show_hello(side, worker.hello)
+    chosen = [name for name in report.PEERS if name in PEERS.value]
+    peers = {
+        name: worker
+        for name in (*FLOORS, *chosen)
+        for worker in workers.values()
+        if name in worker.hello.get("peers", ())
+    }
     try:
-        device = jax.devices("gpu")[0]
-    except RuntimeError as error:
-        sys.exit(f"this benchmark times an NVIDIA GPU: {error}")
-    print(
-        f"{device.device_kind}, jax {jax.__version__}, jax_ptx {jax_ptx.__version__}; times in us"
-    )
-    print(
-        f"{'rows x n':>14} {'dtype':>9} | {'copy':>7} {'ptx':>7} {'xla':>7} {'ratio':>6} |"
-        f" {'floor':>7} {'ptx':>7} {'xla':>7} {'ratio':>6} | error"
-    )
-    for rows, n, dtype in CASES:
-        keys = jax.random.split(jax.random.key(0), 2 * N_SETS + 1)
-        draws = [jax.random.normal(k, (rows, n), jnp.dtype(dtype)) for k in keys[1:]]
-        w = jax.random.normal(keys[0], (n,), jnp.dtype(dtype))
-        sets = [(x, w, dy) for x, dy in zip(draws[:N_SETS], draws[N_SETS:], strict=True)]
-        norms = [functools.partial(jax_ptx.rms_norm, implementation=i) for i in ("ptx", "xla")]
-        error = check(norms[0], *sets[0])
-        forward = [kernel_us(f, [s[:2] for s in sets]) for f in norms]
-        both = [kernel_us(functools.partial(with_gradient, f), sets) for f in norms]
-        copy = transfer_us(sets[0][0], 1)
-        floor = copy + transfer_us(sets[0][0], 2)
-        print(
-            f"{f'{rows} x {n}':>14} {dtype:>9} | {copy:7.1f} {forward[0]:7.1f} {forward[1]:7.1f} "
-            f"{forward[0] / copy:6.3f} | {floor:7.1f} {both[0]:7.1f} {both[1]:7.1f} "
-            f"{both[0] / floor:6.3f} | {error:.1e}",
-            flush=True,
-        )
-        if not error < 16 * float(jnp.finfo(dtype).eps):
-            sys.exit(f"wrong result at {rows} x {n} {dtype}: relative error {error}")
+        shown = [name for name in chosen if name in peers]
+        print("  ".join(report.header(shown)), flush=True)
+        groups = [group for group in CASES.value if group in cases.GROUPS]
+        for group, case in cases.selected(groups, REHEARSE.value):
+            results.groups[case] = group
+            for which in cases.PASSES:
+                for name, worker in peers.items():
+                    if name not in FLOORS or which == "forward":
+                        job = {"do": "time", "case": vars(case), "peer": name, "which": which}
+                        answer = worker.ask({**job, "runs": RUNS.value})
+                        results.answers[case, name, which] = answer
+                print("  ".join(report.line(results, case, which, shown)), flush=True)
+            save(results)
+        if "host" in CASES.value and "ours" in peers:
+            results.host = peers["ours"].ask({"do": "host"})
+        if "first" in CASES.value:
+            for name, worker in peers.items():
+                if name not in FLOORS:
+                    results.first[name] = first_calls(worker, name)
+        save(results)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    print(f"\n{report.times_table(results)}\n")
+    return results
+
+
+def first_calls(worker: Worker, peer: str) -> dict[str, dict[str, Any]]:
+    job = {"do": "first", "peer": peer, "runs": 2 if peer == "compile" else 5}
+    return {which: worker.ask({**job, "which": which}) for which in cases.PASSES}
+
+
+def show_hello(side: str, hello: dict[str, Any]) -> None:
+    if "failed" in hello:
+        print(f"{side}: none of its implementations: {hello['failed']}")
+        return
+    found = ", ".join(f"{name} {version}" for name, version in hello["peers"].items())
+    print(f"{side}: {hello['device']}; {found}")
+    for name, reason in hello["missing"].items():
+        print(f"  not installed: {name} ({reason})")
+
+
+def save(results: report.Results) -> None:
+    if JSON.value:
+        Path(JSON.value).write_text(json.dumps(results.json(), indent=1))
 
 
 if __name__ == "__main__":

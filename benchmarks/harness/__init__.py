@@ -1,0 +1,1 @@
+"""What the benchmarks share: the cases, the implementations, their timing and the tables."""

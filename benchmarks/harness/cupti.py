@@ -1,0 +1,40 @@
+"""Kernel times in JAX, by CUPTI."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class _Rotating:
+    """A compiled function that takes the next set of operands at each call.
+
+    The profiler calls what it measures once before, and would find those operands in L2.
+    """
+
+    def __init__(self, call: Callable[..., Any], sets: Sequence[Any]) -> None:
+        self._call, self._sets = call, itertools.cycle(sets)
+
+    def __call__(self) -> Any:
+        return self._call(*next(self._sets))
+
+    def trace(self) -> Any:  # with `lower`, what makes it a jax.stages.Wrapped
+        raise NotImplementedError("it is compiled")
+
+    lower = trace
+
+
+def jax_kernels(
+    call: Callable[..., Any], sets: Sequence[Any], runs: int
+) -> list[list[tuple[str, float]]]:
+    """Names and microseconds of the kernels of each of `runs` calls, two or more."""
+    from jax.experimental.mosaic.gpu import profiler
+
+    measure = profiler.Cupti(finalize=False).measure(
+        _Rotating(call, sets), aggregate=False, iterations=runs
+    )
+    _, found = measure()
+    if not found:
+        raise RuntimeError("CUPTI saw no kernel: is another profiler attached?")
+    return [[(name, ms * 1e3) for name, ms in run] for run in found]
