@@ -18,13 +18,14 @@ from typing import Any
 import jax
 from absl import app, flags, logging
 
-from benchmarks.exactness import execute, forms, ranges, texts, values
+from benchmarks.exactness import execute, forms, kernels, ranges, texts, values
 
 OUT = flags.DEFINE_string("out", "exactness.json", "where the results go")
 STAGES = flags.DEFINE_list("stages", ["forms"], "which parts to run")
 TUPLES = flags.DEFINE_integer("tuples", 2**20, "tuples of operands for a form")
 ONLY = flags.DEFINE_string("only", "", "run only forms whose name begins with this")
 BITS = flags.DEFINE_integer("bits", 32, "inputs of one-operand forms, as a power of two")
+SECONDS = flags.DEFINE_float("seconds", 180.0, "after which one-operand forms take a 16th of these")
 STRIDE = flags.DEFINE_integer("stride", 1, "run every so many forms")
 
 BYTES = 2**29  # of results in one launch
@@ -68,7 +69,7 @@ def table() -> tuple[list[forms.Form], dict[str, int], dict[str, int]]:
 
 def run_ranges() -> dict:
     """One-operand forms on all inputs."""
-    return {"ranges": ranges.run(table()[0], BITS.value)}
+    return {"ranges": ranges.run(table()[0], BITS.value, SECONDS.value)}
 
 
 def run_forms() -> dict:
@@ -107,11 +108,16 @@ def main(_: list[str]) -> None:
         "platform": device.platform,
         "jax": jax.__version__,
     }
-    stages = {"forms": run_forms, "ranges": run_ranges}
+    stages = {
+        "forms": run_forms,
+        "kernels": lambda: {"kernels": kernels.run()},
+        "ranges": run_ranges,
+    }
     for stage in STAGES.value:
         start = time.perf_counter()
         results |= stages[stage]()
         results[f"{stage}_seconds"] = round(time.perf_counter() - start, 1)
+        Path(OUT.value).write_text(json.dumps(results, indent=0))
     Path(OUT.value).write_text(json.dumps(results, indent=0))
     for record in results.get("forms", []):
         if record.get("differing"):

@@ -67,13 +67,25 @@ def compare(
     record |= {"tuples": n, "differing": int(differs.sum()), "payloads": int(payloads.sum())}
     for label, mask in (("examples", differs), ("payload_examples", payloads)):
         if mask.any():
-            record[label] = [
-                [[f"{int(x.ravel()[i]):#x}" for x in arrays] for arrays in (inputs, got, want)]
-                for i in np.flatnonzero(mask)[:: max(1, int(mask.sum()) // EXAMPLES)][:EXAMPLES]
-            ]
+            record[label] = _examples(mask, inputs, got, want)
     if inputs and errors.is_approximate(form.sample.name):
         record["errors"] = measure(form, inputs, got[0])
+        scalar = form.kinds[0].removesuffix("x2")
+        a, b = (x.view(FLOATS[scalar]).reshape(n, -1) for x in (got[0], want[0]))
+        special = (np.isfinite(a) != np.isfinite(b)).any(1)
+        record["special"] = int(special.sum())
+        if special.any():
+            record["examples"] = _examples(special, inputs, got, want)
     return record
+
+
+def _examples(mask: np.ndarray, *of: Sequence[np.ndarray]) -> list[list[list[str]]]:
+    """Operands, the device's results and the emulator's, of a few tuples."""
+    found = np.flatnonzero(mask)
+    return [
+        [[f"{int(x[i]):#x}" for x in arrays] for arrays in of]
+        for i in found[:: max(1, found.size // EXAMPLES)][:EXAMPLES]
+    ]
 
 
 def defined(form: Form, inputs: Sequence[np.ndarray]) -> np.ndarray | bool:
@@ -87,16 +99,22 @@ def defined(form: Form, inputs: Sequence[np.ndarray]) -> np.ndarray | bool:
     return True
 
 
+def as_float64(bits: np.ndarray, kind: str) -> np.ndarray:
+    """The values of floats' bits."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return bits.view(FLOATS[kind]).astype(np.float64)
+
+
 def measure(form: Form, inputs: Sequence[np.ndarray], got: np.ndarray) -> list[dict[str, Any]]:
     """The largest errors of an approximation, for each of the ISA's bounds."""
     kind = form.sources[0][1].removesuffix("x2")
     loaded = {
-        r: x.view(FLOATS[kind]).astype(np.float64)
+        r: as_float64(x, kind)
         for (r, _), x in zip(form.sources, inputs, strict=True)
     }
     one = np.ones_like(next(iter(loaded.values())))
     operands = [loaded.get(text, one) for text in form.sample.texts[1:]]
-    results = got.view(FLOATS[kind]).astype(np.float64)
+    results = as_float64(got, kind)
     found = []
     with np.errstate(all="ignore"):
         for bound in errors.bounds(form.sample.name):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -49,11 +50,14 @@ def candidates(forms: Sequence[Form]) -> list[Form]:
     return list(found.values())
 
 
-def steps(form: Form, bits: int) -> tuple[int, int]:
-    """How many inputs, and the distance between them: all, or a 16th for variants of another form."""
-    variant = re.search(r"\.(ftz|sat|relu|satfinite)\b", form.sample.name)
-    if variant and "x2" not in form.sample.name and not errors.is_approximate(form.sample.name):
-        bits = min(bits, 28)
+def is_variant(form: Form) -> bool:
+    """Whether the form differs from another one in what it does to a few inputs."""
+    name = form.sample.name.replace("rn.satfinite.e", "rn.e")  # which has no other
+    return re.search(r"\.(ftz|sat|relu|satfinite)\b", name) is not None
+
+
+def steps(bits: int) -> tuple[int, int]:
+    """How many inputs, and the distance between them."""
     return 2**bits, 1 if bits == 32 else 2 ** (32 - bits) + 1
 
 
@@ -105,7 +109,7 @@ def _hash_kernel(forms: Sequence[Form], count: int, stride: int) -> TextKernel:
 
 def exact(forms: list[Form], bits: int) -> list[dict[str, Any]]:
     """Compares forms that load the same register and take the same steps."""
-    count, stride = steps(forms[0], bits)
+    count, stride = steps(bits)
     kernel = _hash_kernel(forms, count, stride)
     on_device = kernel()
     (emulated,) = execute.emulate(kernel, [])
@@ -156,7 +160,7 @@ def _judge(name: str, stride: int, first: jax.Array, got: jax.Array, want: jax.A
     # Bits in the order of the values.
     order = lambda bits: jnp.where(bits >> 31 == 1, ~bits, bits | 2**31).astype(jnp.int64)
     distance = jnp.where(differing, abs(order(got) - order(want)), 0)
-    special = differing & ~(jnp.isfinite(a) & jnp.isfinite(b) & (a != 0) & (b != 0))
+    special = jnp.isfinite(a) != jnp.isfinite(b)
     payloads = ((got != want) & jnp.isnan(a) & jnp.isnan(b)).sum()
     distance = jnp.where(special, 0, distance)
     operand = jax.lax.bitcast_convert_type(x, jnp.float32).astype(jnp.float64)
@@ -172,7 +176,7 @@ def _judge(name: str, stride: int, first: jax.Array, got: jax.Array, want: jax.A
 
 def approximate(form: Form, bits: int) -> dict[str, Any]:
     """Compares an approximation slice by slice, and measures its error."""
-    count, stride = steps(form, bits)
+    count, stride = steps(bits)
     n, name = min(SLICE, count), form.sample.name
     kernel = _slice_kernel(form, n, stride)
     totals, limits = np.zeros(4, np.int64), errors.bounds(name)
@@ -202,19 +206,25 @@ def approximate(form: Form, bits: int) -> dict[str, Any]:
     return record
 
 
-def run(forms: Sequence[Form], bits: int) -> dict[str, Any]:
-    """All of them: exact forms of one register and one stride share texts."""
+def run(forms: Sequence[Form], bits: int, seconds: float) -> dict[str, Any]:
+    """All of them: approximations first, then exact forms of one register in shared texts.
+
+    Variants, and what has not begun after so many seconds, take a 16th of the inputs.
+    """
     groups: dict[Any, list[Form]] = {}
     approximations = []
-    for form in candidates(forms):
+    for form in sorted(candidates(forms), key=is_variant):
         if errors.is_approximate(form.sample.name):
             approximations.append(form)
         else:
-            groups.setdefault((form.sources, steps(form, bits)), []).append(form)
+            groups.setdefault((is_variant(form), form.sources), []).append(form)
     jobs = [group[i : i + FORMS] for group in groups.values() for i in range(0, len(group), FORMS)]
+    deadline = time.monotonic() + seconds
+
+    def reduced(form: Form) -> int:
+        return min(bits, 28) if is_variant(form) or time.monotonic() > deadline else bits
+
     with ThreadPoolExecutor(2) as pool:
-        exactly = [
-            record for part in pool.map(lambda job: exact(job, bits), jobs) for record in part
-        ]
-        roughly = list(pool.map(lambda form: approximate(form, bits), approximations))
-    return {"exact": exactly, "approximate": roughly}
+        roughly = list(pool.map(lambda form: approximate(form, reduced(form)), approximations))
+        parts = list(pool.map(lambda job: exact(job, reduced(job[0])), jobs))
+    return {"exact": [record for part in parts for record in part], "approximate": roughly}

@@ -1,4 +1,4 @@
-"""The PTX text that runs many forms: each thread loads a tuple, runs each form on it and stores the results."""
+"""The PTX text that runs many forms: each thread loads a tuple, runs each form on it, stores the results."""
 
 from __future__ import annotations
 
