@@ -18,9 +18,6 @@ struct Flags {
 template <class T>
 constexpr uint16_t kInfinity = std::is_same_v<T, F16> ? 0x7C00 : 0x7F80;
 template <class T>
-constexpr double kSmallestNormal = std::is_same_v<T, F16> ? 0x1p-14 : 0x1p-126;
-
-template <class T>
 bool IsNan(T x) {
   return (x.bits & 0x7FFF) > kInfinity<T>;
 }
@@ -76,8 +73,8 @@ T Compute(Op op, T a, T b, T c, const Flags& flags) {
       a.bits ^= 0x8000;
       return IsNan(a) ? T{0x7FFF} : a;
   }
-  // What is flushed is decided before the result is rounded.
-  if (flags.ftz && std::fabs(value) < kSmallestNormal<T>) value = std::copysign(0.0, value);
+  // Of .f16 alone: what would round to less than 2^-14 if exponents had no end is flushed.
+  if (flags.ftz && std::fabs(value) < 0x1p-14 * (1 - 0x1p-12)) value = std::copysign(0.0, value);
   T result = FromDouble<T>(value, Rounding::kNearestEven);
   if (flags.sat) result = FromDouble<T>(Saturate01(ToDouble(result)), Rounding::kNearestEven);
   if (flags.relu && !IsNan(result) && (result.bits & 0x8000)) result.bits = 0;

@@ -101,6 +101,24 @@ struct XorSign {  // .xorsign.abs
   }
 };
 
+// Whether .ftz flushes a result that was rounded to 2^-126: it does if it would have been less,
+// rounded as if exponents had no end.
+bool RoundsToLess(double exact) {
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  double size = std::fabs(exact);
+  return std::fegetround() == FE_TONEAREST ? size < kLeast * (1 - 0x1p-25)
+                                           : size <= kLeast * (1 - 0x1p-24);
+}
+template <class F>
+double InDouble(double a, double b) {
+  if constexpr (std::is_same_v<F, Mul> || std::is_same_v<F, Div>) return F::Of(a, b);
+  return std::numeric_limits<float>::min();  // sums have no rounding to do there
+}
+double InDouble(double a, double b, double c) {
+  bool is_nearest = std::fegetround() == FE_TONEAREST;
+  return is_nearest ? AddToOdd(a * b, c) : std::fma(a, b, c);
+}
+
 // What surrounds an operation: flushed operands and result, clamping, the canonical NaN.
 template <class T, class F, bool ftz, bool sat>
 struct Around {
@@ -110,7 +128,14 @@ struct Around {
     return sat ? Saturate01(x) : Canonical(x);
   }
   static T Apply(T a) { return Out(F::Of(In(a))); }
-  static T Apply(T a, T b) { return Out(F::Of(In(a), In(b))); }
+  static T Apply(T a, T b) {
+    T x = F::Of(In(a), In(b));
+    if (ftz && std::fabs(x) == std::numeric_limits<T>::min() &&
+        RoundsToLess(InDouble<F>(In(a), In(b)))) {
+      x = std::copysign(T{0}, x);
+    }
+    return Out(x);
+  }
 };
 
 template <class F>
@@ -151,7 +176,12 @@ inline __attribute__((always_inline)) void FmaLanes(Warp& w, const Step& s, uint
     if constexpr (sizeof(T) == 8) {
       Put<T>(d, l, A::Out(__builtin_fma(x, y, z)));
     } else {
-      Put<T>(d, l, A::Out(__builtin_fmaf(x, y, z)));
+      T result = __builtin_fmaf(x, y, z);
+      if (ftz && std::fabs(result) == std::numeric_limits<T>::min() &&
+          RoundsToLess(InDouble(x, y, z))) {
+        result = std::copysign(T{0}, result);
+      }
+      Put<T>(d, l, A::Out(result));
     }
   });
 }
@@ -186,27 +216,29 @@ Handler SelectFma(const Instruction& i) {
   return i.Has(Mod::kSat) ? ChooseFma<float, false, true>() : ChooseFma<float, false, false>();
 }
 
-// The hardware keeps a float64 NaN as it is, its sign included.
+// The hardware keeps a float64 NaN as it is, quiet and with its sign.
 template <class T, bool ftz>
 struct AbsBits {
-  static T Apply(T a) { return a != a ? Canonical(a) : std::fabs(ftz ? Flush(a) : a); }
+  static T Apply(T a) { return a != a ? Canonical(Quiet(a)) : std::fabs(ftz ? Flush(a) : a); }
 };
 template <class T, bool ftz>
 struct NegBits {
-  static T Apply(T a) { return a != a ? Canonical(a) : -(ftz ? Flush(a) : a); }
+  static T Apply(T a) { return a != a ? Canonical(Quiet(a)) : -(ftz ? Flush(a) : a); }
 };
 template <class T>
 struct Copysign {  // copysign d, a, b: the sign of a on b
   static T Apply(T a, T b) { return std::copysign(b, a); }
 };
-// rcp.approx.ftz.f64 and its like return a value whose low 32 bits are zero, and one NaN.
+// rcp.approx.ftz.f64 and its like take and return the high 32 bits, and have one NaN.
 template <class F>
 struct Gross {
   static double Apply(double a) {
+    constexpr uint64_t kHigh = 0xFFFFFFFF00000000;
+    a = BitCast<double>(BitCast<uint64_t>(a) & kHigh);
     double flushed = std::fabs(a) < std::numeric_limits<double>::min() ? std::copysign(0.0, a) : a;
     double result = F::Of(flushed);
-    uint64_t bits = result == result ? BitCast<uint64_t>(result) : 0x7FFFFFFFFFFFFFFF;
-    return BitCast<double>(bits & 0xFFFFFFFF00000000);
+    uint64_t bits = result == result ? BitCast<uint64_t>(result) : ~uint64_t{0} >> 1;
+    return BitCast<double>(bits & kHigh);
   }
 };
 

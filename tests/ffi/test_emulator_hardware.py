@@ -18,6 +18,9 @@ UNARY: list[tuple[str, Any, int, Any, int]] = [
     ("neg.f16 %d, %a0;", U16, 0x7C01, U16, 0x7FFF),
     ("abs.bf16 %d, %a0;", U16, 0xFF81, U16, 0x7FFF),
     ("neg.f64 %d, %a0;", U64, 0x7FFE90E3B48E02E5, U64, 0x7FFE90E3B48E02E5),
+    ("abs.f64 %d, %a0;", U64, 0xFFF10BF2AC5EA662, U64, 0xFFF90BF2AC5EA662),
+    # Only the high 32 bits are looked at.
+    ("rcp.approx.ftz.f64 %d, %a0;", U64, 0xFFF0000000000001, U64, 0x8000000000000000),
     ("rcp.approx.ftz.f64 %d, %a0;", U64, 0x7FF8000000000005, U64, 0x7FFFFFFF00000000),
     ("rsqrt.approx.ftz.f64 %d, %a0;", U64, 0xC007F53068076325, U64, 0x7FFFFFFF00000000),
     # .relu leaves no negative zero.
@@ -59,10 +62,26 @@ def test_flushed_halves_compare_equal():
     assert map_lanes(body, pairs, U32) == 0
 
 
-def test_a_half_product_is_flushed_before_it_is_rounded():
-    a, b = np.array([0xB012], U16), np.array([0x8FDC], U16)  # a little less than 2^-14
-    assert map_lanes("mul.ftz.f16 %d, %a0, %a1;", [a, b], U16) == 0
-    assert map_lanes("mul.f16 %d, %a0, %a1;", [a, b], U16) == 0x0400
+# .ftz flushes what would round to less than the least normal number if exponents had no end. These
+# products are a little less, and round to it or not.
+@pytest.mark.parametrize(
+    ("line", "a", "b", "want"),
+    [
+        ("mul.ftz.f16 %d, %a0, %a1;", 0xB012, 0x8FDC, 0),
+        ("mul.f16 %d, %a0, %a1;", 0xB012, 0x8FDC, 0x0400),
+        ("mul.ftz.f16 %d, %a0, %a1;", 0x1E83, 0xA0EA, 0x8400),
+        ("fma.rn.ftz.f16 %d, %a0, %a0, %a1;", 0x0400, 0x8400, 0x8400),
+        ("mul.rn.ftz.f32 %d, %a0, %a1;", 0xBE8B9FDC, 0x816AAFCA, 0),
+        ("mul.rn.f32 %d, %a0, %a1;", 0xBE8B9FDC, 0x816AAFCA, 0x00800000),
+        ("mul.rp.ftz.f32 %d, %a0, %a1;", 0xBE813FBA, 0x817D86B8, 0),
+        ("mul.rp.f32 %d, %a0, %a1;", 0xBE813FBA, 0x817D86B8, 0x00800000),
+        ("fma.rp.ftz.f32 %d, %a0, %a1, 0f80000000;", 0xBE813FBA, 0x817D86B8, 0),
+    ],
+)
+def test_what_is_flushed_depends_on_the_rounded_result(line: str, a: int, b: int, want: int):
+    dtype = U16 if "f16" in line else U32
+    got = map_lanes(line, [np.array([a], dtype), np.array([b], dtype)], dtype)
+    assert hex(got[0]) == hex(want)
 
 
 def test_slct_flushes_what_it_tests():
