@@ -108,10 +108,7 @@ def as_float64(bits: np.ndarray, kind: str) -> np.ndarray:
 def measure(form: Form, inputs: Sequence[np.ndarray], got: np.ndarray) -> list[dict[str, Any]]:
     """The largest errors of an approximation, for each of the ISA's bounds."""
     kind = form.sources[0][1].removesuffix("x2")
-    loaded = {
-        r: as_float64(x, kind)
-        for (r, _), x in zip(form.sources, inputs, strict=True)
-    }
+    loaded = {r: as_float64(x, kind) for (r, _), x in zip(form.sources, inputs, strict=True)}
     one = np.ones_like(next(iter(loaded.values())))
     operands = [loaded.get(text, one) for text in form.sample.texts[1:]]
     results = as_float64(got, kind)

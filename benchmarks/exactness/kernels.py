@@ -29,6 +29,8 @@ EXAMPLES = ("rms_norm", "layer_norm", "softmax", "swiglu")
 _EXACT = (
     (r"rsqrt\.approx(?:\.ftz)?\.f32\s+(\S+), (\S+);", r"sqrt.rn.f32 \1, \2; rcp.rn.f32 \1, \1;"),
     (r"rcp\.approx(?:\.ftz)?\.f(32|64)\b", r"rcp.rn.f\1"),
+    # Without a rounding, a product and a sum may become one instruction.
+    (r"\b(add|sub|mul)\.(ftz\.)?f(32|64)\b", r"\1.rn.\2f\3"),
     (r"ex2\.approx(?:\.ftz)?\.f32\s+(\S+), (\S+);", r"fma.rn.f32 \1, \2, 0f3E000000, 0f3F800000;"),
 )
 

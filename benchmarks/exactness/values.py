@@ -88,13 +88,16 @@ def _usual(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _towards_least(kind: str, first: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """By turns: close to the first operand; such that the product is close to the least normal number."""
+    """By turns close to the first operand, to what makes the product, and the quotient, the least normal."""
     dtype = FLOATS[kind]
     least = 2.0 ** (2 - 2 ** (_EXPONENT[kind] - 1))
     with np.errstate(all="ignore"):
-        factor = (least / first.view(dtype).astype(np.float64)).astype(dtype).view(first.dtype)
+        value = first.view(dtype).astype(np.float64)
+        factor, divisor = (
+            x.astype(dtype).view(first.dtype) for x in (least / value, value / least)
+        )
     step = (near % 5).astype(first.dtype) - first.dtype.type(2)
-    return np.where(np.arange(first.size) % 2 == 0, first, factor) + step
+    return np.choose(np.arange(first.size) % 3, [first, factor, divisor]) + step
 
 
 def _random(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
