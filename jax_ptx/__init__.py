@@ -19,6 +19,7 @@ from jax_ptx.launch import TARGET as TARGET
 from jax_ptx.launch import Launch as Launch
 from jax_ptx.launch import export_checks as export_checks
 from jax_ptx.launch import ptx_call as ptx_call
+from jax_ptx.ops.rms_norm import add_rms_norm as add_rms_norm
 from jax_ptx.ops.rms_norm import rms_norm as rms_norm
 from jax_ptx.text_kernel import ptx_kernel as ptx_kernel
 

@@ -13,13 +13,17 @@ import numpy as np
 import pytest
 
 import jax_ptx
+from jax_ptx.ops.rms_norm.kernels import forward_launch
+from jax_ptx.ops.rms_norm.options import Options
 from tests.ops.test_rms_norm_values import draw
 
 SNIPPET = """
 import hashlib, sys
 from jax_ptx.ops.rms_norm.kernels import forward_launch
+from jax_ptx.ops.rms_norm.options import Options
+facts = {"options": Options(1e-6), "residual": True, "out_dtype": None, "with_rstd": False}
 texts = [
-    forward_launch(n=n, x_dtype=d, weight_dtype=w, grouped=g, eps=1e-6, with_rstd=False).ptx
+    forward_launch(n=n, x_dtype=d, weight_dtype=w, grouped=g, **facts).ptx
     for n in (7, 512, 4096, 100000) for d in ("float32", "bfloat16") for w in (None, d) for g in (False, True)
     if w or not g
 ]
@@ -63,14 +67,11 @@ def test_the_call_carries_text_and_record_and_nothing_of_this_process() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_text_does_not_grow_with_the_row(dtype: str) -> None:
-    from jax_ptx.ops.rms_norm.kernels import forward_launch
-
-    size = lambda n: len(
-        forward_launch(
-            n=n, x_dtype=dtype, weight_dtype=dtype, grouped=False, eps=1e-6, with_rstd=False
-        ).ptx
-    )
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_text_does_not_grow_with_the_row(dtype: str, residual: bool) -> None:
+    facts = {"x_dtype": dtype, "weight_dtype": dtype, "grouped": False, "residual": residual}
+    facts |= {"options": Options(1e-6), "out_dtype": None, "with_rstd": False}
+    size = lambda n: len(forward_launch(n=n, **facts).ptx)
     for n in (2**20, 2**28, 2**28 - 1):
         assert size(n) <= 2 * max(size(4096), size(4097))
 
@@ -103,7 +104,9 @@ def test_the_text_is_the_same_in_every_process_and_thread() -> None:
             x_dtype="bfloat16",
             weight_dtype="float32",
             grouped=True,
-            eps=1e-6,
+            options=Options(1e-6),
+            residual=True,
+            out_dtype=None,
             with_rstd=True,
         )
         return hashlib.sha256(launch.ptx.encode()).hexdigest()

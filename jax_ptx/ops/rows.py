@@ -40,12 +40,14 @@ class Row:
             predicates[-1] = inside
         return predicates
 
-    def load(self, elements: Elements, predicates: Predicates) -> list[list[Reg]]:
-        """One access for each predicate, all issued before any is used."""
+    def load(
+        self, elements: Elements, predicates: Predicates, *, first: int = 0, written: bool = False
+    ) -> list[list[Reg]]:
+        """One access for each predicate, from step `first` on, all issued before any is used."""
         layout = self.layout
         return [
-            elements.load(step * layout.stride, layout.vector, pred)
-            for step, pred in enumerate(predicates)
+            elements.load(step * layout.stride, layout.vector, pred, written=written)
+            for step, pred in enumerate(predicates, first)
         ]
 
     def walk(

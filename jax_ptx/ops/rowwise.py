@@ -25,6 +25,7 @@ class Role(enum.Enum):
     ROWS = "[*lead, n]"
     STATISTIC = "[*lead]"
     WEIGHT = "[n], or [*lead[:k], n] where it is mapped"
+    SCALAR = "[]"
     PARTIAL = "[*blocks[:-1], blocks[-1] * runs, n]: sums over runs of rows"
 
 
@@ -34,14 +35,12 @@ class Call:
 
     Attributes:
         launch: the launch record.
-        order: for each of the kernel's operands, which operand of the primitive it is.
         roles: what the kernel's operands and results are.
         blocks: into how many blocks each of x's leading dimensions is cut; None: there is no partial.
         runs: partials of a block.
     """
 
     launch: Launch
-    order: tuple[int, ...]
     roles: tuple[Role, ...]
     blocks: tuple[int, ...] | None = None
     runs: int = 1
@@ -49,13 +48,9 @@ class Call:
 
 def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) -> Any:
     """Lowers to the custom call, partitioned along the rows' leading dimensions."""
-    inputs: list[Any] = [ctx.avals_in[i] for i in call.order]
-    return ptx_lowering(
-        ctx.replace(avals_in=inputs),
-        *(operands[i] for i in call.order),
-        launch=call.launch,
-        extra_attributes=_partition_attributes([*inputs, *ctx.avals_out], len(inputs), call),
-    )
+    avals: list[Any] = [*ctx.avals_in, *ctx.avals_out]
+    attributes = _partition_attributes(avals, len(operands), call)
+    return ptx_lowering(ctx, *operands, launch=call.launch, extra_attributes=attributes)
 
 
 def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> Any:
@@ -98,6 +93,7 @@ def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> 
         Role.ROWS: [*rows, n],
         Role.STATISTIC: rows,
         Role.WEIGHT: [*rows[:n_grouped], n],
+        Role.SCALAR: [],
         Role.PARTIAL: [*partials, n],
     }
     mappings = [f"[{', '.join(spelling[role])}]" for role in call.roles]
@@ -190,14 +186,14 @@ def _spec(x: Any) -> list[Any]:
 
 
 def batch(
-    operands: Sequence[Any], axes: Sequence[int | None], weights: Sequence[int]
+    operands: Sequence[Any], axes: Sequence[int | None], roles: Sequence[Role]
 ) -> tuple[int, list[Any]]:
     """Makes a mapped axis a leading dimension of every operand that has x's.
 
     Args:
-        operands: the primitive's operands.
+        operands: the primitive's operands, x first; a scalar is not mapped.
         axes: the mapped axis of each, or None.
-        weights: which of them are weights. If none is mapped they stay as they are, and the axis goes
+        roles: what they are. If no weight is mapped the weights stay as they are, and the axis goes
             behind the leading dimensions that they have; not behind x's last one, though, along which
             runs of rows are summed.
 
@@ -206,11 +202,12 @@ def batch(
     """
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     n_lead = operands[0].ndim - 1 - (axes[0] is not None)
+    weights = [i for i, role in enumerate(roles) if role is Role.WEIGHT]
     shared = all(axes[i] is None and operands[i].ndim <= n_lead for i in weights)
     position = operands[weights[0]].ndim - 1 if weights and shared else 0
     moved = []
-    for index, (operand, axis) in enumerate(zip(operands, axes, strict=True)):
-        if index in weights and shared:
+    for operand, axis, role in zip(operands, axes, roles, strict=True):
+        if role is Role.SCALAR or (role is Role.WEIGHT and shared):
             moved.append(operand)
         elif axis is not None:
             moved.append(jnp.moveaxis(operand, axis, position))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from jax_ptx.dsl import ptx, reg
 from jax_ptx.dsl.operands import Address
 from jax_ptx.dsl.reg import Reg
+from jax_ptx.dsl.tile import Tensor
 from jax_ptx.ops.layout import ACCESS_BYTES
-from jax_ptx.types import DType, b16, b32, bf16, f16, f32, f64
+from jax_ptx.types import DType, b8, b16, b32, bf16, e4m3, e5m2, f16, f32, f64, u64
 
 
 def wide_type(dtype: DType) -> DType:
@@ -42,14 +43,28 @@ class Elements:
         pointer = self.pointer
         pointer += count * (stride * self.bytes)
 
-    def load(self, offset: int, count: int, pred: Reg | None = None) -> list[Reg]:
-        """Loads a vector into packed registers; where the predicate is false, zeros."""
+    def copy(self) -> Elements:
+        """The same elements, to be moved on by themselves."""
+        return Elements(reg.from_(self.pointer, u64), self.dtype)
+
+    def load(
+        self, offset: int, count: int, pred: Reg | None = None, *, written: bool = False
+    ) -> list[Reg]:
+        """Loads a vector into packed registers; where the predicate is false, zeros.
+
+        Args:
+            offset: of the vector.
+            count: its elements.
+            pred: a predicate, or None.
+            written: this thread stored these elements before; a load through the read-only cache would
+                not see that.
+        """
         packed_type, n_packed = _packed(self.dtype, count)
         init = None if pred is None else 0
         registers = [reg.scalar(packed_type, init=init) for _ in range(n_packed)]
         for at, part in self._accesses(offset, registers):
-            access = _access(ptx.inst.ld.global_.nc, packed_type, len(part))
-            access(_operand(part), at, pred=pred)
+            instruction = ptx.inst.ld.global_ if written else ptx.inst.ld.global_.nc
+            _access(instruction, packed_type, len(part))(_operand(part), at, pred=pred)
         return registers
 
     def load_shared(self, offset_bytes: int, count: int) -> list[Reg]:
@@ -62,8 +77,14 @@ class Elements:
 
     def store(self, offset: int, values: Sequence[Reg], pred: Reg | None = None) -> None:
         """Rounds wide values to the elements' type and stores them as a vector."""
-        packed_type, _ = _packed(self.dtype, len(values))
-        for at, part in self._accesses(offset, _pack(values, self.dtype)):
+        self.store_packed(offset, pack(values, self.dtype), len(values), pred)
+
+    def store_packed(
+        self, offset: int, registers: Sequence[Reg], count: int, pred: Reg | None = None
+    ) -> None:
+        """Stores packed registers as a vector of so many elements."""
+        packed_type, _ = _packed(self.dtype, count)
+        for at, part in self._accesses(offset, registers):
             _access(ptx.inst.st.global_, packed_type, len(part))(at, _operand(part), pred=pred)
 
     def _accesses(
@@ -75,6 +96,18 @@ class Elements:
         for first in range(0, len(registers), width):
             at = ptx.addr(self.pointer, offset_bytes + offset * self.bytes + first * register_bytes)
             yield at, list(registers[first : first + width])
+
+
+def elements_of(tensor: Tensor) -> Elements:
+    """A kernel's tensor at its first element."""
+    if tensor.dtype is None:
+        raise TypeError(f"{tensor.name} has no tile, and so no type")
+    return Elements(ptx.global_ptrs(tensor)[0], tensor.dtype)
+
+
+def first_of(tensor: Tensor | None) -> Elements | None:
+    """The same of a tensor that a kernel may not have."""
+    return None if tensor is None else elements_of(tensor)
 
 
 def widen(registers: Sequence[Reg], dtype: DType) -> list[Reg]:
@@ -116,14 +149,13 @@ def convert(value: Reg, dtype: DType) -> Reg:
     return result
 
 
-def _packed(dtype: DType, count: int) -> tuple[DType, int]:
-    """The register type that holds a vector, and how many registers it takes."""
-    if dtype in (f16, bf16):
-        return (b16, 1) if count == 1 else (b32, count // 2)
-    return dtype, count
+def pack(values: Sequence[Reg], dtype: DType) -> list[Reg]:
+    """Wide values rounded to `dtype`, as a vector's registers.
 
-
-def _pack(values: Sequence[Reg], dtype: DType) -> list[Reg]:
+    What is past the largest value of an 8-bit type becomes that; 8-bit vectors are stored, never loaded.
+    """
+    if dtype in (e4m3, e5m2):
+        return _pack_bytes([convert(value, f32) for value in values], dtype)
     if dtype not in (f16, bf16):
         return list(values)
     if len(values) == 1:
@@ -136,6 +168,32 @@ def _pack(values: Sequence[Reg], dtype: DType) -> list[Reg]:
         getattr(ptx.inst.cvt.rn, f"{dtype.name}x2").f32(pair, high, low)
         registers.append(pair)
     return registers
+
+
+def _pack_bytes(values: Sequence[Reg], dtype: DType) -> list[Reg]:
+    pairs = []
+    # There is no conversion of one value; the second of a lone one is never stored.
+    for low, high in zip(values[::2], values[1::2] or values, strict=True):
+        pair = reg.scalar(b16)
+        getattr(ptx.inst.cvt.rn.satfinite, f"{dtype.name}x2").f32(pair, high, low)
+        pairs.append(pair)
+    if len(pairs) == 1:
+        return pairs
+    registers = []
+    for low, high in zip(pairs[::2], pairs[1::2], strict=True):
+        quad = reg.scalar(b32)
+        ptx.inst.mov.b32(quad, [low, high])
+        registers.append(quad)
+    return registers
+
+
+def _packed(dtype: DType, count: int) -> tuple[DType, int]:
+    """The type of an access to a vector's registers, and how many registers it takes."""
+    if dtype in (e4m3, e5m2):
+        return {1: b8, 2: b16}.get(count, b32), max(1, count // 4)
+    if dtype in (f16, bf16):
+        return (b16, 1) if count == 1 else (b32, count // 2)
+    return dtype, count
 
 
 def _access(instruction, dtype: DType, width: int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import subprocess
 import sys
@@ -102,6 +103,62 @@ def test_vmap_nested_and_batched_weights() -> None:
     x, w = on_gpu(draw((3, 2, 4, 96), "float32"), draw((2, 96), "float32", 1))
     f = jax.jit(jax.vmap(jax.vmap(jax_ptx.rms_norm), (0, None)))
     assert_close(f(x, w), oracle.rms_norm(x, np.asarray(w)[:, None], eps=1e-6), 96)
+
+
+ODD = (1, 7, 33, 257, 1000, 1025, 4096, 8193, 16384, 32768, 65536, 100003)
+
+
+@pytest.mark.parametrize("n", ODD)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_residual_addition(dtype: str, n: int) -> None:
+    x, r, dy, ds = on_gpu(*(draw((37, n), dtype, i) for i in range(4)))
+    (w,) = on_gpu(draw(n, "float32", 4))
+    f = functools.partial(jax_ptx.add_rms_norm, weight_offset=1.0)
+    y, added = f(x, r, w)
+    np.testing.assert_array_equal(added, x + r)
+    np.testing.assert_array_equal(y, jax_ptx.rms_norm(x + r, w, weight_offset=1.0))
+    assert_close(y, oracle.rms_norm(added, w, eps=1e-6, weight_offset=1.0), n)
+    pull = jax.jit(lambda *a: jax.vjp(f, *a[:3])[1](a[3:]))
+    dx, dr, dw = pull(x, r, w, dy, ds)
+    exact_dx, exact_dw, size = oracle.rms_norm_grad(added, w, dy, eps=1e-6, weight_offset=1.0)
+    ds = np.asarray(ds).astype(np.float64)
+    assert_close(dx, exact_dx + ds, n, scale=size + np.abs(ds))
+    assert_close(dw, exact_dw.sum(0), n, scale=np.abs(exact_dw).sum(0))
+    np.testing.assert_array_equal(dx, dr)
+
+
+@pytest.mark.parametrize("n", ODD)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_options_against_the_emulator(dtype: str, n: int) -> None:
+    x, w = draw((5, n), dtype), draw(n, dtype, 1)
+    options = [{"round_before_weight": True}, {"weight_offset": 1.0}]
+    options += [{"out_dtype": o, "scale": 0.03} for o in ("float8_e4m3fn", "float8_e5m2")]
+    for each in options:
+        f = functools.partial(jax_ptx.rms_norm, implementation="ptx", **each)
+        real = np.asarray(f(*on_gpu(x, w)))
+        formula = np.asarray(jax_ptx.rms_norm(*on_gpu(x, w), implementation="xla", **each))
+        with jax.default_device(jax.devices("cpu")[0]):
+            cpu = (jax.device_put(a, jax.devices("cpu")[0]) for a in (x, w))
+            emulated = np.asarray(f(*cpu))
+        # rsqrt.approx alone may differ, by a unit of float32, which a rounding seldom shows.
+        tolerance = 0.3 if "out_dtype" in each else 2**-6 if dtype != "float32" else 1e-5
+        for other in (emulated, formula):
+            assert (dtype == "float32" and "scale" not in each) or np.mean(real != other) < 1e-2
+            wide = (v.astype(np.float64) for v in (real, other))
+            np.testing.assert_allclose(*wide, rtol=tolerance, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_misaligned_buffers(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    whole = torch.randn(5 * 96 * 4 + 8, device="cuda").to(getattr(torch, dtype))
+    views = [whole[1 + i * 480 : 481 + i * 480].reshape(5, 96) for i in range(3)]
+    weight = whole[3:99]
+    x, r, dy, w = (jax.dlpack.from_dlpack(v) for v in (*views, weight))
+    fresh = tuple(jnp.array(np.asarray(v)) for v in (x, r, w, dy))
+    f = jax.jit(lambda x, r, w, dy: jax.vjp(jax_ptx.add_rms_norm, x, r, w)[1]((dy, dy)))
+    for got, expected in zip(f(x, r, w, dy), f(*fresh), strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_first_call_in_a_fresh_process_is_in_a_captured_loop() -> None:

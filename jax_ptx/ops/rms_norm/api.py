@@ -1,4 +1,4 @@
-"""The public operation."""
+"""The public operations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_ptx.launch import bind_varying
 from jax_ptx.ops import rowwise
-from jax_ptx.ops.rms_norm.primitive import rms_norm_p
-from jax_ptx.ops.rms_norm.reference import accumulation_dtype
-from jax_ptx.ops.rms_norm.reference import rms_norm as reference
+from jax_ptx.ops.rms_norm import reference
+from jax_ptx.ops.rms_norm.options import Options
+from jax_ptx.ops.rms_norm.primitive import forward
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+OUT_DTYPES = ("float8_e4m3fn", "float8_e5m2")
 Implementation = Literal["ptx", "xla"]
 
 
@@ -25,92 +25,231 @@ def rms_norm(
     weight: jax.typing.ArrayLike | None = None,
     *,
     eps: float = 1e-6,
+    weight_offset: float = 0.0,
+    round_before_weight: bool = False,
+    out_dtype: jax.typing.DTypeLike | None = None,
+    scale: jax.typing.ArrayLike | None = None,
     implementation: Implementation | None = None,
 ) -> jax.Array:
     """Root mean square layer normalisation over the last axis.
 
-    `y = x / sqrt(mean(x**2, axis=-1) + eps) * weight`, after Zhang and Sennrich, "Root Mean Square Layer
-    Normalization" (2019). Statistics and products are float32 (float64 for float64), and the result is
-    rounded once. A row whose squares overflow gives 0 where x is finite, as the plain formula does.
+    `y = x / sqrt(mean(x**2, axis=-1) + eps) * (weight_offset + weight)`, after Zhang and Sennrich, "Root Mean
+    Square Layer Normalization" (2019). Statistics and products are float32 (float64 for float64), and the
+    result is rounded once. A row whose squares overflow gives 0 where x is finite, as the plain formula does.
 
     Args:
         x: `[..., n]`, rank 1 or more, any n; float16, bfloat16, float32 or float64.
         weight: `[n]`, any of those dtypes; None means no scaling.
         eps: a number, 0 or more, added to the mean of squares; part of the compiled kernel.
+        weight_offset: a number added to the weight in float32 (float64 for float64 x): 1.0 for weights
+            that are stored around zero, as Gemma's are. Part of the compiled kernel.
+        round_before_weight: rounds the normalised x to x's dtype before the multiplication with the
+            weight, as Hugging Face's Llama does. Derivatives are those of the unrounded function.
+        out_dtype: float8_e4m3fn or float8_e5m2, for inference: `q = y / scale`, rounded once from float32
+            to that dtype, so that `q * scale` is about y; what is past its largest value becomes that.
+            It has no derivative. Its kernel needs a GPU of compute capability 8.9 or later.
+        scale: a number or a float32 scalar, for `out_dtype`; None means 1.
         implementation: "ptx": the kernel, on an NVIDIA GPU or, on a CPU, in the emulator (for tests:
             it checks every access, and is slow). "xla": the plain formula. None: "ptx" on a GPU and
             "xla" elsewhere.
 
     Returns:
-        An array of x's shape and dtype.
+        An array of x's shape, and of x's dtype or `out_dtype`.
 
     Raises:
-        TypeError: for a dtype that is not listed, or an eps that is not a number.
-        ValueError: for shapes that do not fit, an eps that is negative or no float32, or an unknown
-            implementation.
+        TypeError: for a dtype that is not listed, or an eps or weight_offset that is not a number.
+        ValueError: for shapes that do not fit, a number that float32 does not hold, arguments that
+            belong to one that is not there, or an unknown implementation.
+        NotImplementedError: for a derivative of what has an `out_dtype`.
     """
-    x = _float_array("x", x)
-    if x.ndim == 0:
-        raise ValueError(
-            "rms_norm: x must have rank 1 or more, got a scalar; x[None] makes a row of it"
-        )
-    if not isinstance(x.shape[-1], int):
-        raise ValueError(
-            f"rms_norm: x's last axis must have a known length, got shape {x.shape}; its other axes may "
-            "be symbolic"
-        )
-    if weight is not None:
-        weight = _float_array("weight", weight)
-        if weight.shape != x.shape[-1:]:
-            raise ValueError(
-                f"rms_norm: weight must have shape {x.shape[-1:]} to match x.shape[-1], got "
-                f"{weight.shape}; jax.vmap maps over several weights"
-            )
-    eps = _static_eps(eps, x.dtype)
-    if implementation not in (None, "ptx", "xla"):
-        raise ValueError(
-            f"rms_norm: implementation must be 'ptx', 'xla' or None, got {implementation!r}"
-        )
-    if implementation == "xla" or any(isinstance(d, int) and d == 0 for d in x.shape):
-        return reference(x, weight, eps=eps)
-    operands = (rowwise.as_rows(x),) if weight is None else (rowwise.as_rows(x), weight)
-    emulate = implementation == "ptx"
-    (y,) = bind_varying(rms_norm_p, *operands, eps=eps, emulate=emulate, with_rstd=False)
+    op = "rms_norm"
+    x, weight = _operands(op, x, weight)
+    options = _options(op, x, weight, eps, weight_offset, round_before_weight)
+    out_name = None if out_dtype is None else _out_dtype(op, out_dtype)
+    quantised = {"scale": _scale(op, scale, out_name), "out_dtype": out_name}
+    if _takes_formula(op, implementation, x):
+        return reference.forward(x, weight, **quantised, options=options)[0]
+    at = {"x": rowwise.as_rows(x), "weight": weight, "scale": quantised["scale"]}
+    (y,) = forward(at, options=options, out_dtype=out_name, emulate=implementation == "ptx")
     return y.reshape(x.shape)
 
 
-def _float_array(name: str, value: Any) -> jax.Array:
+def add_rms_norm(
+    x: jax.typing.ArrayLike,
+    residual: jax.typing.ArrayLike,
+    weight: jax.typing.ArrayLike | None = None,
+    *,
+    eps: float = 1e-6,
+    weight_offset: float = 0.0,
+    round_before_weight: bool = False,
+    implementation: Implementation | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """`(rms_norm(x + residual, weight), x + residual)` in one kernel, and one for the gradients.
+
+    The sum is rounded to its dtype once, and the rounded sum is normalised: the same values as in two steps.
+
+    Args:
+        x: as for `rms_norm`.
+        residual: of x's shape and dtype.
+        weight: as for `rms_norm`.
+        eps: as for `rms_norm`.
+        weight_offset: as for `rms_norm`.
+        round_before_weight: as for `rms_norm`.
+        implementation: as for `rms_norm`.
+
+    Returns:
+        The normalised sum and the sum, arrays of x's shape and dtype.
+
+    Raises:
+        TypeError: as for `rms_norm`, or for a residual whose dtype is not x's.
+        ValueError: as for `rms_norm`, or for a residual whose shape is not x's.
+    """
+    op = "add_rms_norm"
+    x, weight = _operands(op, x, weight)
+    residual = _float_array(op, "residual", residual)
+    if residual.shape != x.shape:
+        raise ValueError(
+            f"{op}: residual must have x's shape {x.shape}, got {residual.shape}; jnp.broadcast_to makes "
+            "it so"
+        )
+    if residual.dtype != x.dtype:
+        raise TypeError(
+            f"{op}: residual must have x's dtype {x.dtype}, got {residual.dtype}; cast one with astype"
+        )
+    options = _options(op, x, weight, eps, weight_offset, round_before_weight)
+    if _takes_formula(op, implementation, x):
+        added = reference.add(x, residual)
+        return reference.forward(added, weight, options=options)[0], added
+    at = {"x": rowwise.as_rows(x), "residual": rowwise.as_rows(residual), "weight": weight}
+    y, added = forward(at, options=options, emulate=implementation == "ptx")
+    return y.reshape(x.shape), added.reshape(x.shape)
+
+
+# ---- arguments ----
+
+
+def _operands(op: str, x: Any, weight: Any) -> tuple[jax.Array, jax.Array | None]:
+    x = _float_array(op, "x", x)
+    if x.ndim == 0:
+        raise ValueError(
+            f"{op}: x must have rank 1 or more, got a scalar; x[None] makes a row of it"
+        )
+    if not isinstance(x.shape[-1], int):
+        raise ValueError(
+            f"{op}: x's last axis must have a known length, got shape {x.shape}; its other axes may be "
+            "symbolic"
+        )
+    if weight is None:
+        return x, None
+    weight = _float_array(op, "weight", weight)
+    if weight.shape != x.shape[-1:]:
+        raise ValueError(
+            f"{op}: weight must have shape {x.shape[-1:]} to match x.shape[-1], got {weight.shape}; "
+            "jax.vmap maps over several weights"
+        )
+    return x, weight
+
+
+def _float_array(op: str, name: str, value: Any) -> jax.Array:
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         raise TypeError(
-            f"rms_norm: {name} must be an array, got {type(value).__name__}; jnp.asarray makes one"
+            f"{op}: {name} must be an array, got {type(value).__name__}; jnp.asarray makes one"
         )
     if str(value.dtype) not in DTYPES:  # a PRNG key's dtype is none of NumPy's
         raise TypeError(
-            f"rms_norm: {name} must have dtype {', '.join(DTYPES)}, got {value.dtype}; cast it with astype"
+            f"{op}: {name} must have dtype {', '.join(DTYPES)}, got {value.dtype}; cast it with astype"
         )
     dtype = jnp.dtype(value.dtype)
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise TypeError(
-            f"rms_norm: {name} has dtype {dtype.name}, which JAX would narrow; set "
+            f"{op}: {name} has dtype {dtype.name}, which JAX would narrow; set "
             "jax.config.update('jax_enable_x64', True), or cast it with astype"
         )
     return jnp.asarray(value)
 
 
-def _static_eps(eps: Any, dtype: jnp.dtype) -> float:
-    if isinstance(eps, bool) or not isinstance(eps, numbers.Real | np.floating):
+def _options(
+    op: str, x: jax.Array, weight: jax.Array | None, eps: Any, offset: Any, rounds: Any
+) -> Options:
+    limits = jnp.finfo(reference.accumulation_dtype(x.dtype))
+    eps_value, offset_value = _number(op, "eps", eps), _number(op, "weight_offset", offset)
+    if not (eps_value == 0 or float(limits.smallest_subnormal) <= eps_value <= float(limits.max)):
+        raise ValueError(
+            f"{op}: eps must be 0 or a positive {limits.dtype.name}, in which the mean is computed, got "
+            f"{eps}"
+        )
+    if not abs(offset_value) <= float(limits.max):
+        raise ValueError(
+            f"{op}: weight_offset must be a finite {limits.dtype.name}, in which it is added, got {offset}"
+        )
+    if offset_value and weight is None:
+        raise ValueError(
+            f"{op}: weight_offset={offset} is added to the weight, and there is none; pass weight, or "
+            "leave weight_offset out"
+        )
+    if not isinstance(rounds, bool | np.bool_):
         raise TypeError(
-            f"rms_norm: eps must be a number known while tracing, got {type(eps).__name__}; it is part "
+            f"{op}: round_before_weight must be True or False, got {type(rounds).__name__}; it is part "
             "of the kernel: close over it, or mark it static"
         )
-    limits = jnp.finfo(accumulation_dtype(dtype))
-    try:
-        value = float(eps)
-    except OverflowError:  # an int past every float
-        value = math.inf
-    if not (value == 0 or float(limits.smallest_subnormal) <= value <= float(limits.max)):
-        raise ValueError(
-            f"rms_norm: eps must be 0 or a positive {limits.dtype.name}, in which the mean is computed, "
-            f"got {eps}"
+    # Without a weight the one rounding at the end is that rounding.
+    return Options(eps_value, offset_value, bool(rounds) and weight is not None)
+
+
+def _number(op: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating):
+        raise TypeError(
+            f"{op}: {name} must be a number known while tracing, got {type(value).__name__}; it is part "
+            "of the kernel: close over it, or mark it static"
         )
-    return value
+    try:
+        return float(value)
+    except OverflowError:  # an int past every float
+        return math.inf
+
+
+def _out_dtype(op: str, out_dtype: Any) -> str:
+    try:
+        name = jnp.dtype(out_dtype).name
+    except TypeError:
+        name = repr(out_dtype)
+    if name not in OUT_DTYPES:
+        raise TypeError(
+            f"{op}: out_dtype must be {' or '.join(OUT_DTYPES)}, or None for x's dtype, got {name}; "
+            "astype casts the result to others"
+        )
+    return name
+
+
+def _scale(op: str, scale: Any, out_dtype: str | None) -> jax.Array | None:
+    if out_dtype is None:
+        if scale is not None:
+            raise ValueError(
+                f"{op}: scale is for a result of 8 bits, and out_dtype is None; pass out_dtype="
+                "jnp.float8_e4m3fn, or scale the weight"
+            )
+        return None
+    if scale is None:
+        scale = 1.0
+    if isinstance(scale, numbers.Real) and not isinstance(scale, bool | np.generic):
+        return jnp.asarray(_number(op, "scale", scale), jnp.float32)
+    if not isinstance(scale, jax.Array | np.ndarray | np.generic) or str(scale.dtype) != "float32":
+        what = getattr(scale, "dtype", type(scale).__name__)
+        raise TypeError(
+            f"{op}: scale must be a number or a float32 scalar, got {what}; jnp.float32(scale) makes one"
+        )
+    if scale.shape != ():
+        raise ValueError(
+            f"{op}: scale must be a scalar, one for the whole result, got shape {scale.shape}; jax.vmap "
+            "maps over several"
+        )
+    return jnp.asarray(scale)
+
+
+def _takes_formula(op: str, implementation: Any, x: jax.Array) -> bool:
+    """Whether the plain formula is asked for, or there is nothing to compute."""
+    if implementation not in (None, "ptx", "xla"):
+        raise ValueError(
+            f"{op}: implementation must be 'ptx', 'xla' or None, got {implementation!r}"
+        )
+    return implementation == "xla" or any(isinstance(d, int) and d == 0 for d in x.shape)

@@ -8,86 +8,96 @@ from jax_ptx import types
 from jax_ptx.dsl import ptx, reg
 from jax_ptx.dsl.reg import Reg
 from jax_ptx.dsl.tile import RunTime, Tensor, Tile
-from jax_ptx.kernel import kernel
 from jax_ptx.launch import Launch
 from jax_ptx.ops import vectors
+from jax_ptx.ops.declare import MAX_GRID, launch_of
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.rms_norm.config import ForwardConfig, forward_config
+from jax_ptx.ops.rms_norm.elementwise import Finish, Source, inverse_scale
+from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Predicates, Row
-from jax_ptx.ops.vectors import Elements
-from jax_ptx.types import f64, u32, u64
+from jax_ptx.ops.vectors import elements_of, first_of
+from jax_ptx.types import f32, f64, u32
 
-MAX_GRID = 2**31 - 1
 SHORT_ROW = 64  # from here on, 2**32 rows of 16-bit elements would be half a terabyte
 
 
 @functools.cache
 def forward_launch(
-    *, n: int, x_dtype: str, weight_dtype: str | None, grouped: bool, eps: float, with_rstd: bool
+    *,
+    n: int,
+    x_dtype: str,
+    weight_dtype: str | None,
+    grouped: bool,
+    options: Options,
+    residual: bool,
+    out_dtype: str | None,
+    with_rstd: bool,
 ) -> Launch:
     """The launch for rows of n elements, however many there are.
 
+    Operands are x, the residual, the weight and the scale; results are y, `x + residual` and rstd, as
+    far as they are asked for.
+
     Args:
         n: elements of a row.
-        x_dtype: name of x's and the result's dtype.
+        x_dtype: name of x's, the residual's and their sum's dtype.
         weight_dtype: name of the weight's dtype; None: there is no weight.
         grouped: the weight has several rows, each for as many consecutive rows of x.
-        eps: added to the mean of squares.
-        with_rstd: whether `1 / sqrt(mean + eps)` of each row is a second result.
+        options: what is computed.
+        residual: whether there is a residual, which is added to x, and their sum a result.
+        out_dtype: name of the 8-bit dtype that y, divided by a scale, is rounded to; None: x's.
+        with_rstd: whether `1 / sqrt(mean + eps)` of each row is a result.
     """
     x_type = types.by_numpy_name(x_dtype)
     config = forward_config(n, x_type)
     rows = Tile(RunTime("rows"), n, x_type)
-    weights = weight_tiles(n, weight_dtype, grouped)
-    statistics = (Tile(RunTime("rows"), vectors.wide_type(x_type)),) if with_rstd else ()
-    emit = functools.partial(_forward, config, eps, grouped)
-
-    # A kernel's parameters are its function's, so there is one function for each set of tensors.
-    def rms_norm(x: Tensor, weight: Tensor, y: Tensor) -> None:
-        emit(x, weight, y, None)
-
-    def rms_norm_rstd(x: Tensor, weight: Tensor, y: Tensor, rstd: Tensor) -> None:
-        emit(x, weight, y, rstd)
-
-    def rms_norm_unweighted(x: Tensor, y: Tensor) -> None:
-        emit(x, None, y, None)
-
-    def rms_norm_unweighted_rstd(x: Tensor, y: Tensor, rstd: Tensor) -> None:
-        emit(x, None, y, rstd)
-
-    weighted = (rms_norm, rms_norm_rstd)
-    unweighted = (rms_norm_unweighted, rms_norm_unweighted_rstd)
-    declare = kernel(
-        in_specs=(rows, *weights),
-        out_specs=(rows, *statistics),
+    inputs, outputs = {"x": rows}, {"y": rows}
+    if residual:
+        inputs["residual"] = outputs["added"] = rows
+    inputs |= weight_tile(n, weight_dtype, grouped)
+    if out_dtype:
+        inputs["scale"] = Tile(f32)
+        outputs["y"] = Tile(RunTime("rows"), n, types.by_numpy_name(out_dtype))
+    if with_rstd:
+        outputs["rstd"] = Tile(RunTime("rows"), vectors.wide_type(x_type))
+    return launch_of(
+        "add_rms_norm" if residual else "rms_norm",
+        inputs,
+        outputs,
+        functools.partial(_forward, config, options, grouped),
         grid=(MAX_GRID, 1, 1),
         block=(config.layout.cta_threads, 1, 1),
         rows_per_cta=config.layout.rows,
     )
-    return declare((weighted if weights else unweighted)[with_rstd]).launch()
 
 
-def weight_tiles(n: int, weight_dtype: str | None, grouped: bool) -> tuple[Tile, ...]:
+def weight_tile(n: int, weight_dtype: str | None, grouped: bool) -> dict[str, Tile]:
     """The weight's tile, if there is a weight."""
     if weight_dtype is None:
-        return ()
+        return {}
     weight_type = types.by_numpy_name(weight_dtype)
-    return (Tile(RunTime("groups"), n, weight_type) if grouped else Tile(n, weight_type),)
+    tile = Tile(RunTime("groups"), n, weight_type) if grouped else Tile(n, weight_type)
+    return {"weight": tile}
 
 
 def _forward(
     config: ForwardConfig,
-    eps: float,
+    options: Options,
     grouped: bool,
+    *,
     x: Tensor,
-    weight: Tensor | None,
     y: Tensor,
-    rstd: Tensor | None,
+    residual: Tensor | None = None,
+    added: Tensor | None = None,
+    weight: Tensor | None = None,
+    scale: Tensor | None = None,
+    rstd: Tensor | None = None,
 ) -> None:
     """The kernel's body."""
     layout = config.layout
-    tensors = [x, y] if weight is None else [x, y, weight]
-    px, py, *pw = elements_of(*tensors)
+    source = Source(elements_of(x), first_of(residual), first_of(added))
+    py, pw = elements_of(y), first_of(weight)
     in_cta = reg.from_(ptx.special.tid.x(), u32)
     this = Row(layout, in_cta & (layout.threads - 1))
     number = reg.from_(ptx.special.ctaid.x(), u32) * layout.rows
@@ -95,53 +105,43 @@ def _forward(
     if layout.rows > 1:
         number += in_cta >> (layout.threads.bit_length() - 1)
         exists = number < ptx.run_time_dim("rows")
-    for part in (px, py, *pw):
-        part.skip(this.thread, layout.vector)
-    for part in (px, py):
+    for part in (*source.moving, py):
         part.skip(number, layout.n)
-    if grouped:
-        pw[0].skip(group_of(number, layout.n), layout.n)
+        part.skip(this.thread, layout.vector)
+    if pw:
+        pw.skip(this.thread, layout.vector)
+        if grouped:
+            pw.skip(group_of(number, layout.n), layout.n)
 
     predicates = [] if config.pass_steps else this.predicates(exists)
-    loaded = this.load(px, predicates)
+    loaded = source.load(this, predicates)
     if config.pass_steps:
-        total = _sum_squares_looped(this, px, config.pass_steps)
+        total = _sum_squares_looped(this, source, config.pass_steps)
     else:
-        total = reg.scalar(vectors.wide_type(px.dtype), init=0.0)
+        total = reg.scalar(vectors.wide_type(source.dtype), init=0.0)
         for packed in loaded:
-            _add_squares(total, vectors.widen(packed, px.dtype))
+            _add_squares(total, vectors.widen(packed, source.dtype))
     row_sum(total, in_cta, layout.threads)
-    scale = _rstd(total * (1.0 / layout.n) + eps)
+    row_rstd = _rstd(total * (1.0 / layout.n) + options.eps)
     if rstd is not None:
-        _store_rstd(this, rstd, number, scale, exists)
-
-    def store(packed: list[Reg], step: int, pred: Reg | None) -> None:
-        values, scales = vectors.widen(packed, px.dtype), [scale] * layout.vector
-        for w in pw:
-            weights = w.load(step * layout.stride, layout.vector, pred)
-            scales = [
-                scale * vectors.convert(v, scale.dtype) for v in vectors.widen(weights, w.dtype)
-            ]
-        scaled = [value * s for value, s in zip(values, scales, strict=True)]
-        py.store(step * layout.stride, scaled, pred)
+        _store_rstd(this, rstd, number, row_rstd, exists)
+    finish = Finish(options, source.dtype, py, pw, row_rstd, inverse_scale(scale, row_rstd))
 
     if config.pass_steps:
 
         def second_pass(steps: Predicates) -> None:
             # The second read of a long row, which L2 serves as far as it reaches.
-            for step, packed in enumerate(this.load(px, steps)):
-                store(packed, step, steps[step])
+            for step, packed in enumerate(source.load_again(this, steps)):
+                finish.store(packed, step * layout.stride, layout.vector, steps[step])
 
-        this.walk([px, py, *pw], config.pass_steps, second_pass)
+        moving = [e for e in (source.again, py, pw) if e]
+        this.walk(moving, config.pass_steps, second_pass)
     for step, packed in enumerate(loaded):
-        store(packed, step, predicates[step])
+        finish.store(packed, step * layout.stride, layout.vector, predicates[step])
     ptx.ret()
 
 
-def elements_of(*tensors: Tensor) -> list[Elements]:
-    """Each tensor's first element."""
-    pointers = ptx.global_ptrs(*tensors)
-    return [Elements(p, t.dtype) for p, t in zip(pointers, tensors, strict=True) if t.dtype]
+# ---- rows and groups ----
 
 
 def group_of(row: Reg, n: int) -> Reg:
@@ -161,13 +161,13 @@ def group_of(row: Reg, n: int) -> Reg:
     return group
 
 
-def _store_rstd(this: Row, rstd: Tensor, number: Reg, scale: Reg, exists: Reg | None) -> None:
-    (out,) = elements_of(rstd)
+def _store_rstd(this: Row, rstd: Tensor, number: Reg, value: Reg, exists: Reg | None) -> None:
+    out = elements_of(rstd)
     out.skip(number)
     first = this.thread == 0
     if exists is not None:
         ptx.inst.and_.pred(first, first, exists)
-    out.store(0, [scale], first)
+    out.store(0, [value], first)
 
 
 def _add_squares(total: Reg, values: list[Reg]) -> None:
@@ -175,26 +175,26 @@ def _add_squares(total: Reg, values: list[Reg]) -> None:
         getattr(ptx.inst.fma.rn, total.dtype.name)(total, value, value, total)
 
 
-def _sum_squares_looped(this: Row, x: Elements, pass_steps: int) -> Reg:
+def _sum_squares_looped(this: Row, source: Source, pass_steps: int) -> Reg:
     """A thread's part of the sum over a long row.
 
     A pass is summed by itself and added with compensation (Kahan, 1965): the error does not grow with
     the number of passes, of which a row of 2**28 has thousands.
     """
-    wide = vectors.wide_type(x.dtype)
+    wide = vectors.wide_type(source.dtype)
     total, lost = reg.scalar(wide, init=0.0), reg.scalar(wide, init=0.0)
-    x = Elements(reg.from_(x.pointer, u64), x.dtype)
+    source = source.copy()
 
     def sum_pass(predicates: Predicates) -> None:
         part = reg.scalar(wide, init=0.0)
-        for packed in this.load(x, predicates):
-            _add_squares(part, vectors.widen(packed, x.dtype))
+        for packed in source.load(this, predicates):
+            _add_squares(part, vectors.widen(packed, source.dtype))
         part -= lost
         new = total + part
         lost.assign((new - total) - part)
         total.assign(new)
 
-    this.walk([x], pass_steps, sum_pass)
+    this.walk(source.moving, pass_steps, sum_pass)
     return total
 
 

@@ -1,8 +1,9 @@
 """The backward kernel: dx and partial sums of dw in one read of x and dy.
 
 With `normal = x * rstd` and `dn = dy * weight`: `dx = rstd * (dn - normal * mean(dn * normal))` and
-`dw = sum over rows of dy * normal`. A CTA takes a run of consecutive rows, keeps its part of dw in
-registers, and has the next rows on their way while it works on one.
+`dw = sum over rows of dy * normal`; an addend is added to dx before its one rounding. A CTA takes a run of
+consecutive rows, keeps its part of dw in registers, and has the next rows on their way while it works on
+one.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from jax_ptx import types
 from jax_ptx.dsl import ptx, reg, smem
 from jax_ptx.dsl.reg import Reg
 from jax_ptx.dsl.tile import RunTime, Tensor, Tile
-from jax_ptx.kernel import kernel
 from jax_ptx.launch import Launch
 from jax_ptx.ops import vectors
+from jax_ptx.ops.declare import MAX_GRID, launch_of
 from jax_ptx.ops.layout import RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.ring import Ring
 from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
-from jax_ptx.ops.rms_norm.kernels import MAX_GRID, elements_of, group_of, weight_tiles
+from jax_ptx.ops.rms_norm.elementwise import Gradient
+from jax_ptx.ops.rms_norm.kernels import group_of, weight_tile
 from jax_ptx.ops.rows import Predicates, Row
-from jax_ptx.ops.vectors import Elements
-from jax_ptx.types import DType, u32, u64
+from jax_ptx.ops.vectors import Elements, elements_of, first_of
+from jax_ptx.types import u32, u64
 
 
 @functools.cache
@@ -35,13 +37,16 @@ def backward_launch(
     x_dtype: str,
     weight_dtype: str | None,
     grouped: bool,
+    weight_offset: float,
+    addend: bool,
     need_dx: bool,
     need_dw: bool,
 ) -> Launch | None:
     """The launch for rows of n elements; None: a row is too long for the kernel.
 
-    Operands are x and dy `[rows, n]`, rstd `[rows]` and the weight; results are dx `[rows, n]` and dw's
-    partial sums `[parts, n]`, one for each run of rows, as far as they are needed.
+    Operands are x and dy `[rows, n]`, what is added to dx `[rows, n]`, rstd `[rows]` and the weight;
+    results are dx `[rows, n]` and dw's partial sums `[parts, n]`, one for each run of rows, as far as
+    they are needed.
     """
     x_type = types.by_numpy_name(x_dtype)
     config = backward_config(n, x_type)
@@ -49,59 +54,44 @@ def backward_launch(
         return None
     wide = vectors.wide_type(x_type)
     rows = Tile(RunTime("rows"), n, x_type)
-    weights = weight_tiles(n, weight_dtype, grouped)
-    outputs = (*[rows] * need_dx, *[Tile(RunTime("parts"), n, wide)] * need_dw)
-    emit = functools.partial(_backward, config, grouped)
-
-    def rms_norm_dx(x: Tensor, dy: Tensor, rstd: Tensor, weight: Tensor, dx: Tensor) -> None:
-        emit(x, dy, rstd, weight, dx, None)
-
-    def rms_norm_dw(x: Tensor, dy: Tensor, rstd: Tensor, weight: Tensor, dw: Tensor) -> None:
-        emit(x, dy, rstd, weight, None, dw)
-
-    def rms_norm_dx_dw(
-        x: Tensor, dy: Tensor, rstd: Tensor, weight: Tensor, dx: Tensor, dw: Tensor
-    ) -> None:
-        emit(x, dy, rstd, weight, dx, dw)
-
-    def rms_norm_unweighted_dx(x: Tensor, dy: Tensor, rstd: Tensor, dx: Tensor) -> None:
-        emit(x, dy, rstd, None, dx, None)
-
-    if not weights:
-        function = rms_norm_unweighted_dx
-    elif need_dw:
-        function = rms_norm_dx_dw if need_dx else rms_norm_dw
-    else:
-        function = rms_norm_dx
-    declare = kernel(
-        in_specs=(rows, rows, Tile(RunTime("rows"), wide), *weights),
-        out_specs=outputs,
+    inputs = {"x": rows, "dy": rows, **({"addend": rows} if addend else {})}
+    inputs |= {"rstd": Tile(RunTime("rows"), wide), **weight_tile(n, weight_dtype, grouped)}
+    outputs = {"dx": rows} if need_dx else {}
+    if need_dw:
+        outputs["dw"] = Tile(RunTime("parts"), n, wide)
+    return launch_of(
+        "_".join(["rms_norm", *outputs]),
+        inputs,
+        outputs,
+        functools.partial(_backward, config, grouped, weight_offset),
         grid=(MAX_GRID, 1, 1),
         block=(config.layout.cta_threads, 1, 1),
         rows_per_cta=1 if need_dw else config.layout.rows,
         grid_dim="parts" if need_dw else "rows",
     )
-    return declare(function).launch()
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A row in registers: packed x and dy, and rstd."""
+    """A row in registers, packed: for each step a vector of x, dy and, if there is one, the addend."""
 
     x: list[list[Reg]]
     dy: list[list[Reg]]
-    rstd: Reg
+    addend: list[list[Reg]] | None
 
 
 def _backward(
     config: BackwardConfig,
     grouped: bool,
+    weight_offset: float,
+    *,
     x: Tensor,
     dy: Tensor,
     rstd: Tensor,
-    weight: Tensor | None,
-    dx: Tensor | None,
-    dw: Tensor | None,
+    addend: Tensor | None = None,
+    weight: Tensor | None = None,
+    dx: Tensor | None = None,
+    dw: Tensor | None = None,
 ) -> None:
     """The kernel's body."""
     layout = config.layout
@@ -110,12 +100,12 @@ def _backward(
     in_group = in_cta >> (layout.threads.bit_length() - 1)
     first, end = _run_of_rows(layout, dw is not None)
     number = first + in_group
-    p_rstd, px, pdy = elements_of(rstd, x, dy)
-    p_dx = elements_of(dx)[0] if dx else None
-    moving = [p for p in (px, pdy, p_dx) if p]
-    for p in moving:
-        p.skip(number, layout.n)
-        p.skip(this.thread, layout.vector)
+    p_rstd, px, pdy = elements_of(rstd), elements_of(x), elements_of(dy)
+    p_addend, p_dx = first_of(addend), first_of(dx)
+    for p in (px, pdy, p_addend, p_dx):
+        if p:
+            p.skip(number, layout.n)
+            p.skip(this.thread, layout.vector)
     p_rstd.skip(number)
     inside = this.predicates(None)
     weights = _load_weight(this, weight, number if grouped else None, inside)
@@ -139,26 +129,30 @@ def _backward(
     # Rows of one CTA advance together: every thread takes part in each reduction.
     with ptx.while_(lambda: first < end):
         current, scale = accesses(exists(0)), reg.from_(following, wide)
+        # Not in the ring: it comes while x and dy are waited for and reduced.
+        addends = this.load(p_addend, current) if p_addend else None
         p_rstd.skip(layout.rows)
         following.assign(p_rstd.load(0, 1, exists(1))[0])
         if ring:
             # Into the slot of the row before this one, which this thread has used up.
             ring.fill(accesses(exists(config.slots - 1)))
             x_row, dy_row = ring.read()
-            row = _Loaded(x_row, dy_row, scale)
+            row = _Loaded(x_row, dy_row, addends)
         else:
-            row = _Loaded(this.load(px, current), this.load(pdy, current), scale)
+            row = _Loaded(this.load(px, current), this.load(pdy, current), addends)
             for p in (px, pdy):
                 p.skip(layout.rows, layout.n)
         weight_type = weight.dtype if weight else None
-        _one_row(this, in_cta, parity, row, weights, weight_type, sums, px.dtype, p_dx, current)
-        if p_dx:
-            p_dx.skip(layout.rows, layout.n)
+        gradient = Gradient(px.dtype, scale, weight_type, weight_offset)
+        _one_row(this, in_cta, parity, row, weights, gradient, sums, p_dx, current)
+        for p in (p_addend, p_dx):
+            if p:
+                p.skip(layout.rows, layout.n)
         ptx.inst.xor.b32(parity, parity, 1)
         first += layout.rows
         number += layout.rows
     if dw:
-        _store_sums(this, in_cta, in_group, sums, elements_of(dw)[0], inside, ring)
+        _store_sums(this, in_cta, in_group, sums, elements_of(dw), inside, ring)
     ptx.ret()
 
 
@@ -190,7 +184,7 @@ def _load_weight(
     """The weight's part of this thread, packed; it stays in registers for all rows of the CTA."""
     if weight is None:
         return None
-    (p,) = elements_of(weight)
+    p = elements_of(weight)
     p.skip(this.thread, this.layout.vector)
     if row is not None:
         # A thread without a row reads the last group's weight, for nothing.
@@ -205,24 +199,18 @@ def _one_row(
     parity: Reg,
     row: _Loaded,
     weights: list[list[Reg]] | None,
-    weight_type: DType | None,
+    gradient: Gradient,
     sums: list[Reg],
-    x_type: DType,
     dx: Elements | None,
     predicates: Predicates,
 ) -> None:
     """Adds a row to the sums of dw and stores its dx."""
-    layout, wide = this.layout, row.rstd.dtype
+    layout, wide = this.layout, gradient.rstd.dtype
     fma = getattr(ptx.inst.fma.rn, wide.name)
 
     def terms(step: int) -> list[tuple[Reg, Reg, Reg]]:
-        """For each element of an access: x * rstd, dy, dy * weight. Cheaper again than kept."""
-        normals = [x * row.rstd for x in vectors.widen(row.x[step], x_type)]
-        dys = vectors.widen(row.dy[step], x_type)
-        if weights is None or weight_type is None:
-            return list(zip(normals, dys, dys, strict=True))
-        ws = [vectors.convert(w, wide) for w in vectors.widen(weights[step], weight_type)]
-        return [(a, dy, dy * w) for a, dy, w in zip(normals, dys, ws, strict=True)]
+        """Cheaper again than kept."""
+        return gradient.terms(row.x[step], row.dy[step], weights[step] if weights else None)
 
     total = reg.scalar(wide, init=0.0)
     for step in range(layout.steps):
@@ -237,10 +225,8 @@ def _one_row(
     row_sum(total, in_cta, layout.threads, parity)
     minus_mean = total * (-1.0 / layout.n)
     for step, pred in enumerate(predicates):
-        values = []
-        for normal, _, dn in terms(step):
-            fma(dn, normal, minus_mean, dn)
-            values.append(dn * row.rstd)
+        addend = row.addend[step] if row.addend else None
+        values = gradient.dx(terms(step), minus_mean, addend)
         dx.store(step * layout.stride, values, pred)
 
 
@@ -281,6 +267,6 @@ def _store_sums(
             total = columns[column]
             for at in ptx.range_(column + layout.n, n_sums, layout.n):
                 getattr(ptx.inst.add.rn, total.dtype.name)(total, total, columns[at])
-            out = Elements(reg.from_(dw.pointer, u64), dw.dtype)
+            out = dw.copy()
             out.skip(column)
             out.store(0, [total])

@@ -6,10 +6,14 @@ Shapes: x, dy `[*lead, n]`; weight `[n]`, or `[*lead[:k], n]` where it is mapped
 
 from __future__ import annotations
 
+import functools
+from typing import Any, NoReturn
+
 import jax
 import jax.numpy as jnp
 
 from jax_ptx.ops.rms_norm.config import Parts
+from jax_ptx.ops.rms_norm.options import Options
 
 
 def accumulation_dtype(dtype: jnp.dtype) -> jnp.dtype:
@@ -18,30 +22,91 @@ def accumulation_dtype(dtype: jnp.dtype) -> jnp.dtype:
 
 
 def forward(
-    x: jax.Array, weight: jax.Array | None = None, *, eps: float
+    x: jax.Array,
+    weight: jax.Array | None = None,
+    scale: jax.Array | None = None,
+    *,
+    options: Options,
+    out_dtype: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """`y = x * (rstd * weight)`, rounded once to x's dtype, and `rstd = rsqrt(mean(x**2, -1) + eps)`."""
+    """`y = x * (rstd * weight)`, rounded once to x's dtype, and `rstd = rsqrt(mean(x**2, -1) + eps)`.
+
+    With `round_before_weight`, `x * rstd` is rounded too. With an `out_dtype` of 8 bits y is divided by the
+    scale and rounded to that instead, and what is past its largest value becomes that.
+    """
     wide = _wide(x)
-    rstd = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1) + jnp.asarray(eps, wide.dtype))
-    scale = rstd[..., None]
-    if weight is not None:
-        scale = scale * _along(weight, x)
-    return (wide * scale).astype(x.dtype), rstd
+    rstd = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1) + jnp.asarray(options.eps, wide.dtype))
+    factor = None if weight is None else _along(weight, x, options.weight_offset)
+    if scale is not None:
+        inverse = 1 / scale.astype(wide.dtype)
+        factor = inverse if factor is None else factor * inverse
+    if factor is None:
+        y = wide * rstd[..., None]
+    elif options.round_before_weight and weight is not None:
+        y = rounded(wide * rstd[..., None], x.dtype) * factor
+    else:
+        y = wide * (rstd[..., None] * factor)
+    return _saturated(y, out_dtype) if out_dtype else y.astype(x.dtype), rstd
+
+
+def add(x: jax.Array, residual: jax.Array) -> jax.Array:
+    """`x + residual`, rounded to their dtype even where XLA keeps more digits of what it fuses."""
+    return rounded(_wide(x) + _wide(residual), x.dtype).astype(x.dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def rounded(wide: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """A wide value rounded to `dtype`, still wide; its derivative is the unrounded value's.
+
+    XLA may drop a conversion there and back (its `xla_allow_excess_precision`).
+    """
+    if dtype == jnp.bfloat16:
+        return jax.lax.reduce_precision(wide, exponent_bits=8, mantissa_bits=7)
+    if dtype == jnp.float16:  # whose subnormal numbers `reduce_precision` makes 0
+        return jax.lax.optimization_barrier(wide.astype(dtype)).astype(wide.dtype)
+    return wide
+
+
+@rounded.defjvp
+def _rounded_jvp(dtype: jnp.dtype, primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+    return rounded(primals[0], dtype), tangents[0]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _saturated(y: jax.Array, dtype: str) -> jax.Array:
+    largest = float(jnp.finfo(dtype).max)
+    return jnp.clip(y.astype(jnp.float32), -largest, largest).astype(dtype)
+
+
+@_saturated.defjvp
+def refuse_derivative(dtype: str, *_: Any) -> NoReturn:
+    """Cotangents of an 8-bit result would be of that dtype too, and most of them 0 or NaN.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError(
+        f"rms_norm: out_dtype={dtype} is for inference and has no derivative, since a cotangent would be "
+        "rounded to it; leave out_dtype and scale out where it is differentiated, or put "
+        "jax.lax.stop_gradient around the operands"
+    )
 
 
 def tangent(
     x: jax.Array,
-    weight: jax.Array | None,
     rstd: jax.Array,
     x_dot: jax.Array,
-    weight_dot: jax.Array | None,
+    weight: jax.Array | None = None,
+    weight_dot: jax.Array | None = None,
+    *,
+    weight_offset: float,
 ) -> jax.Array:
     """y's tangent, linear in x_dot and weight_dot."""
     scale, normal = rstd[..., None], _wide(x) * rstd[..., None]
     wide = _wide(x_dot)
     y_dot = scale * (wide - normal * jnp.mean(normal * wide, axis=-1, keepdims=True))
     if weight is not None:
-        y_dot = y_dot * _along(weight, x)
+        y_dot = y_dot * _along(weight, x, weight_offset)
     if weight_dot is not None:
         y_dot = y_dot + normal * _along(weight_dot, x)
     return y_dot.astype(x.dtype)
@@ -55,22 +120,27 @@ def rstd_tangent(x: jax.Array, rstd: jax.Array, x_dot: jax.Array) -> jax.Array:
 
 def backward(
     x: jax.Array,
-    weight: jax.Array | None,
-    rstd: jax.Array,
     dy: jax.Array,
+    rstd: jax.Array,
+    weight: jax.Array | None = None,
+    addend: jax.Array | None = None,
     *,
+    weight_offset: float,
     need_dx: bool,
     parts: Parts | None,
 ) -> list[jax.Array]:
     """dx, and dw's partial sums `[*parts.shape, n]`, as far as they are asked for.
 
+    The addend is added to dx before its one rounding.
     The formula puts the sum of a block of rows into the block's first run, and 0 into the others.
     """
     scale, normal, wide = rstd[..., None], _wide(x) * rstd[..., None], _wide(dy)
     results = []
     if need_dx:
-        dn = wide if weight is None else wide * _along(weight, x)
+        dn = wide if weight is None else wide * _along(weight, x, weight_offset)
         dx = scale * (dn - normal * jnp.mean(dn * normal, axis=-1, keepdims=True))
+        if addend is not None:
+            dx = dx + _wide(addend)
         results.append(dx.astype(x.dtype))
     if parts is not None:
         sums = wide * normal
@@ -86,17 +156,18 @@ def backward(
     return results
 
 
-def rms_norm(x: jax.Array, weight: jax.Array | None = None, *, eps: float) -> jax.Array:
-    """The formula that users would write, differentiated by JAX."""
-    return forward(x, weight, eps=eps)[0]
-
-
 def _wide(x: jax.Array) -> jax.Array:
     return x.astype(accumulation_dtype(x.dtype))
 
 
-def _along(weight: jax.Array, x: jax.Array) -> jax.Array:
-    """The weight as a factor of x."""
+def wide_weight(weight: jax.Array, wide: jnp.dtype, offset: float) -> jax.Array:
+    """The weight as it is multiplied with: wide, and with its offset."""
+    weight = weight.astype(wide)
+    return weight + jnp.asarray(offset, wide) if offset else weight
+
+
+def _along(weight: jax.Array, x: jax.Array, offset: float = 0.0) -> jax.Array:
+    """The wide weight as a factor of x."""
     ones = (1,) * (x.ndim - weight.ndim)
     shape = (*weight.shape[:-1], *ones, weight.shape[-1])
-    return weight.reshape(shape).astype(accumulation_dtype(x.dtype))
+    return wide_weight(weight.reshape(shape), accumulation_dtype(x.dtype), offset)

@@ -1,0 +1,110 @@
+"""The backward primitive: x, dy, [addend], rstd, [weight] -> [dx], [partial sums of dw].
+
+The operands' order is the kernel's: XLA's partitioner goes by the rank of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.interpreters import ad
+
+from jax_ptx.launch import new_primitive
+from jax_ptx.ops import lowering, rowwise
+from jax_ptx.ops.rms_norm import kernels_backward, operands, reference
+from jax_ptx.ops.rms_norm.config import Parts, backward_parts
+from jax_ptx.ops.rms_norm.operands import Names, by_name
+from jax_ptx.ops.rowwise import Role
+
+rms_norm_backward_p = new_primitive("ptx_rms_norm_backward")
+
+
+def backward(
+    at: Mapping[str, Any], *, need_dx: bool, need_dw: bool, **params: Any
+) -> tuple[Any, Any]:
+    """dx and dw, None where they are not needed; one kernel, and the sum of its partial sums."""
+    x, weight = at["x"], at.get("weight")
+    parts = None
+    if need_dw and weight is not None:
+        known = rowwise.shards(jax.typeof(x))
+        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, jax.device_count())
+    results = operands.bind(rms_norm_backward_p, at, need_dx=need_dx, parts=parts, **params)
+    dx, dw = results.pop(0) if need_dx else None, None
+    if parts is not None and weight is not None:
+        axes = tuple(range(weight.ndim - 1, results[0].ndim - 1))
+        dw = results[0].sum(axes).astype(weight.dtype)
+    return dx, dw
+
+
+def _abstract(
+    *values: Any, names: Names, need_dx: bool, parts: Parts | None, **_: Any
+) -> list[Any]:
+    dx = operands.result_type(by_name(names, values))
+    dw = [] if parts is None else [rowwise.partial_sums(dx, parts.blocks, parts.runs)]
+    return [dx, *dw] if need_dx else dw
+
+
+def _batch(
+    values: Sequence[Any],
+    axes: Sequence[int | None],
+    *,
+    names: Names,
+    parts: Parts | None,
+    **params: Any,
+) -> tuple[list[Any], list[int]]:
+    position, moved = rowwise.batch(values, axes, operands.roles(names))
+    if parts is not None:
+        parts = parts.insert(position, moved[0].shape[position])
+    at = by_name(names, moved)
+    results = operands.bind(rms_norm_backward_p, at, parts=parts, **params)
+    return results, [position] * len(results)
+
+
+def _formula(*values: Any, names: Names, emulate: bool, **params: Any) -> list[jax.Array]:
+    return reference.backward(**by_name(names, values), **params)
+
+
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, names: Names, **params: Any
+) -> tuple[list[Any], list[Any]]:
+    results = operands.bind(rms_norm_backward_p, by_name(names, primals), **params)
+    formula = lambda *values: _formula(*values, names=names, **params)
+    _, dots = jax.jvp(formula, list(primals), [ad.instantiate_zeros(t) for t in tangents])
+    return results, dots
+
+
+def _launch(
+    *values: Any,
+    names: Names,
+    weight_offset: float,
+    need_dx: bool,
+    parts: Parts | None,
+    emulate: bool,
+) -> rowwise.Call | None:
+    at = by_name(names, values)
+    launch = kernels_backward.backward_launch(
+        n=at["x"].shape[-1],
+        x_dtype=at["x"].dtype.name,
+        weight_offset=weight_offset,
+        addend="addend" in at,
+        need_dx=need_dx,
+        need_dw=parts is not None,
+        **operands.weight_facts(at.get("weight")),
+    )
+    if launch is None:
+        return None
+    results = (*[Role.ROWS] * need_dx, *[Role.PARTIAL] * (parts is not None))
+    blocks, runs = (parts.blocks, parts.runs) if parts else (None, 1)
+    return rowwise.Call(launch, (*operands.roles(names), *results), blocks, runs)
+
+
+lowering.register(
+    rms_norm_backward_p,
+    abstract=_abstract,
+    batch=_batch,
+    jvp=_jvp,
+    formula=_formula,
+    launch_of=_launch,
+)

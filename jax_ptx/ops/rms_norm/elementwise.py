@@ -1,0 +1,199 @@
+"""Element by element, on vectors in registers: how a row begins and ends in both kernels.
+
+However a kernel shares a row among threads or waits for it, these are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax_ptx.dsl import ptx, reg
+from jax_ptx.dsl.reg import Reg
+from jax_ptx.dsl.tile import Tensor
+from jax_ptx.ops import vectors
+from jax_ptx.ops.layout import MAX_THREADS
+from jax_ptx.ops.rms_norm.options import Options
+from jax_ptx.ops.rows import Predicates, Row
+from jax_ptx.ops.vectors import Elements, elements_of
+from jax_ptx.types import DType
+
+# Accesses of x and of the residual that are on their way together where a CTA has 1,024 threads, and
+# a thread 64 registers.
+RESIDUAL_STEPS = 2
+
+# ---- a row's beginning: x, or the rounded sum of x and the residual ----
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows come from: x, or `x + residual`, which is rounded to x's dtype and stored.
+
+    Attributes:
+        x: this thread's first elements of its row.
+        residual: the same of the residual; None: there is none.
+        added: where the sum goes.
+    """
+
+    x: Elements
+    residual: Elements | None = None
+    added: Elements | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """The type of what is normalised."""
+        return self.x.dtype
+
+    @property
+    def moving(self) -> list[Elements]:
+        """All that moves along a row."""
+        return [e for e in (self.x, self.residual, self.added) if e]
+
+    @property
+    def again(self) -> Elements:
+        """What a second walk over the row reads."""
+        return self.added or self.x
+
+    def copy(self) -> Source:
+        """The same, to be moved on by itself."""
+        rest = (e and e.copy() for e in (self.residual, self.added))
+        return Source(self.x.copy(), *rest)
+
+    def load(self, this: Row, predicates: Predicates) -> list[list[Reg]]:
+        """What is normalised, packed: one access for each predicate."""
+        if self.residual is None or self.added is None:
+            return this.load(self.x, predicates)
+        layout, rows = this.layout, []
+        chunk = RESIDUAL_STEPS if layout.threads == MAX_THREADS else max(1, len(predicates))
+        for first in range(0, len(predicates), chunk):
+            part = predicates[first : first + chunk]
+            pairs = [this.load(e, part, first=first) for e in (self.x, self.residual)]
+            for step, (a, b) in enumerate(zip(*pairs, strict=True), first):
+                wide = zip(vectors.widen(a, self.dtype), vectors.widen(b, self.dtype), strict=True)
+                packed = vectors.pack([u + v for u, v in wide], self.dtype)
+                at = step * layout.stride
+                self.added.store_packed(at, packed, layout.vector, predicates[step])
+                rows.append(packed)
+        return rows
+
+    def load_again(self, this: Row, predicates: Predicates) -> list[list[Reg]]:
+        """What `load` gave at the same place, by the same thread."""
+        return this.load(self.again, predicates, written=self.added is not None)
+
+
+# ---- a row's end: scale, round, multiply with the weight, store ----
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What becomes of a row once its rstd is known.
+
+    Attributes:
+        options: what is computed.
+        dtype: x's type.
+        y: this thread's first elements of the result's row.
+        weight: the same of the weight's; None: there is no weight.
+        rstd: the row's.
+        inverse_scale: what the result is multiplied by last; None: nothing.
+    """
+
+    options: Options
+    dtype: DType
+    y: Elements
+    weight: Elements | None
+    rstd: Reg
+    inverse_scale: Reg | None = None
+
+    def store(self, packed: Sequence[Reg], offset: int, count: int, pred: Reg | None) -> None:
+        """Normalises a packed vector of so many elements and stores it."""
+        values = vectors.widen(packed, self.dtype)
+        factors = self._factors(offset, count, pred)
+        if factors is None:
+            result = [value * self.rstd for value in values]
+        elif self.options.round_before_weight:
+            normal = vectors.pack([value * self.rstd for value in values], self.dtype)
+            rounded = vectors.widen(normal, self.dtype)
+            result = [value * factor for value, factor in zip(rounded, factors, strict=True)]
+        else:
+            pairs = zip(values, factors, strict=True)
+            result = [value * (self.rstd * factor) for value, factor in pairs]
+        self.y.store(offset, result, pred)
+
+    def _factors(self, offset: int, count: int, pred: Reg | None) -> list[Reg] | None:
+        """What each element is multiplied by beside rstd."""
+        if self.weight is None:
+            return None if self.inverse_scale is None else [self.inverse_scale] * count
+        packed = self.weight.load(offset, count, pred)
+        factors = wide_weight(
+            packed, self.weight.dtype, self.rstd.dtype, self.options.weight_offset
+        )
+        if self.inverse_scale is not None:
+            factors = [factor * self.inverse_scale for factor in factors]
+        return factors
+
+
+def wide_weight(packed: Sequence[Reg], dtype: DType, wide: DType, offset: float) -> list[Reg]:
+    """A packed vector of the weight as it is multiplied with: wide, and with its offset."""
+    values = [vectors.convert(value, wide) for value in vectors.widen(packed, dtype)]
+    return [value + offset for value in values] if offset else values
+
+
+def inverse_scale(scale: Tensor | None, like: Reg) -> Reg | None:
+    """1 / scale in the type of `like`."""
+    if scale is None:
+        return None
+    inverse = reg.scalar(like.dtype)
+    value = vectors.convert(elements_of(scale).load(0, 1)[0], like.dtype)
+    getattr(ptx.inst.rcp.rn, like.dtype.name)(inverse, value)
+    return inverse
+
+
+# ---- backward ----
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What a row's gradients are made of, once its rstd is known.
+
+    Attributes:
+        dtype: x's and dy's type.
+        rstd: the row's.
+        weight_type: the weight's type; None: there is no weight.
+        weight_offset: added to the weight.
+    """
+
+    dtype: DType
+    rstd: Reg
+    weight_type: DType | None = None
+    weight_offset: float = 0.0
+
+    def terms(
+        self, x: Sequence[Reg], dy: Sequence[Reg], weight: Sequence[Reg] | None
+    ) -> list[tuple[Reg, Reg, Reg]]:
+        """For each element of packed vectors: `x * rstd`, dy, `dy * weight`."""
+        normals = [value * self.rstd for value in vectors.widen(x, self.dtype)]
+        dys = vectors.widen(dy, self.dtype)
+        if weight is None or self.weight_type is None:
+            return list(zip(normals, dys, dys, strict=True))
+        ws = wide_weight(weight, self.weight_type, self.rstd.dtype, self.weight_offset)
+        return [(a, dy, dy * w) for a, dy, w in zip(normals, dys, ws, strict=True)]
+
+    def dx(
+        self,
+        terms: Sequence[tuple[Reg, Reg, Reg]],
+        minus_mean: Reg,
+        addend: Sequence[Reg] | None,
+    ) -> list[Reg]:
+        """dx, unrounded: `rstd * (dn - normal * mean)`, plus a packed vector of addends."""
+        fma = getattr(ptx.inst.fma.rn, self.rstd.dtype.name)
+        addends = None if addend is None else vectors.widen(addend, self.dtype)
+        values = []
+        for index, (normal, _, dn) in enumerate(terms):
+            value = reg.scalar(self.rstd.dtype)
+            fma(value, normal, minus_mean, dn)
+            if addends is None:
+                values.append(value * self.rstd)
+            else:
+                fma(value, value, self.rstd, addends[index])
+                values.append(value)
+        return values
