@@ -1,5 +1,6 @@
 // ldmatrix, stmatrix and mma.sync (PTX ISA 9.7.14.5): a warp holds a matrix, two elements a lane
 // and register.
+#include "emulator/dot.h"
 #include "emulator/handlers.h"
 #include "emulator/memory.h"
 #include "emulator/number.h"
@@ -85,8 +86,7 @@ double Element(uint32_t bits, int half) {
   }
 }
 
-// D = A · B + C with A 16 × k, B k × 8, C and D 16 × 8. Sums are in float64 and rounded once;
-// hardware adds in an order and with a rounding that are not documented.
+// D = A · B + C with A 16 × k, B k × 8, C and D 16 × 8.
 template <class T>
 Outcome Mma(Warp& w, const Step& s, uint32_t mask) {
   if (Outcome outcome = WholeWarp(w, s, mask); outcome != Outcome::kNext) return outcome;
@@ -99,7 +99,7 @@ Outcome Mma(Warp& w, const Step& s, uint32_t mask) {
   const uint32_t* a_args = s.args + d_registers;
   const uint32_t* b_args = a_args + a_registers;
   const uint32_t* c_args = b_args + b_registers;
-  double a[16][16], b[16][8], c[16][8];
+  static thread_local Factors x;
   for (int lane = 0; lane < kLanes; ++lane) {
     int group = lane / 4, within = lane % 4;
     for (int r = 0; r < a_registers; ++r) {
@@ -107,28 +107,28 @@ Outcome Mma(Warp& w, const Step& s, uint32_t mask) {
       for (int h = 0; h < kPerRegister; ++h) {
         int row = group + 8 * (r % 2),
             column = kPerRegister * within + h + 4 * kPerRegister * (r / 2);
-        a[row][column] = Element<T>(w.In<uint32_t>(a_args[r])[lane], h);
+        x.a[row][column] = Element<T>(w.In<uint32_t>(a_args[r])[lane], h);
       }
     }
     for (int r = 0; r < b_registers; ++r) {
       for (int h = 0; h < kPerRegister; ++h) {
         int row = kPerRegister * within + h + 4 * kPerRegister * r;
-        b[row][group] = Element<T>(w.In<uint32_t>(b_args[r])[lane], h);
+        x.b[row][group] = Element<T>(w.In<uint32_t>(b_args[r])[lane], h);
       }
     }
     for (int e = 0; e < 4; ++e) {
-      double& element = c[group + 8 * (e / 2)][2 * within + e % 2];
+      double& element = x.c[group + 8 * (e / 2)][2 * within + e % 2];
       element = is_f16 ? Element<F16>(w.In<uint32_t>(c_args[e / 2])[lane], e % 2)
                        : BitCast<float>(w.In<uint32_t>(c_args[e])[lane]);
     }
   }
+  MultiplyFloats(i, 16, k, &x);
   for (int lane = 0; lane < kLanes; ++lane) {
     int group = lane / 4, within = lane % 4;
     double sums[4];
     for (int e = 0; e < 4; ++e) {
       int row = group + 8 * (e / 2), column = 2 * within + e % 2;
-      sums[e] = c[row][column];
-      for (int j = 0; j < k; ++j) sums[e] += a[row][j] * b[j][column];
+      sums[e] = x.c[row][column];
     }
     for (int r = 0; r < d_registers; ++r) {
       w.Out<uint32_t>(s.args[r])[lane] =

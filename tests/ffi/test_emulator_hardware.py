@@ -116,3 +116,30 @@ def test_atomic_addition_flushes_in_global_memory_alone(space: str, is_generic: 
     y = np.zeros(1, U32)
     emulate(text, [y], block=(1, 1, 1))
     assert y[0] == (0x80000000 if space == "global" else 0x80000001)
+
+
+@pytest.mark.parametrize(
+    ("small", "want"),
+    [
+        (0x0800, 0x3F800000),  # 2^-26 lies below what is kept, be there fifteen of them
+        (0x0C00, 0x3F800003),  # fifteen times 2^-25 are 3.75 ulp, cut to 3
+    ],
+)
+def test_a_tensor_core_cuts_products_and_their_sum(small: int, want: int):
+    # Every row of A and column of B is one 1, then fifteen small numbers.
+    text = kernel(
+        f"""
+        and.b32 %r1, %t, 3; setp.eq.u32 %p1, %r1, 0;
+        mov.b32 %r2, {small << 16 | small:#x}; mov.b32 %r4, 0x08000800;
+        selp.b32 %r3, {small << 16 | 0x3C00:#x}, %r2, %p1;
+        selp.b32 %r5, 0x08003C00, %r4, %p1;
+        mov.f32 %f1, 0f00000000;
+        mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+            {{%f2, %f3, %f4, %f5}}, {{%r3, %r3, %r2, %r2}}, {{%r5, %r4}}, {{%f1, %f1, %f1, %f1}};
+        mad.wide.u32 %rd1, %t, 16, %y; st.global.v4.f32 [%rd1], {{%f2, %f3, %f4, %f5}};
+        """,
+        ["y"],
+    )
+    y = np.zeros(128, U32)
+    emulate(text, [y])
+    assert {hex(x) for x in y} == {hex(want)}

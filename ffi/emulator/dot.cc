@@ -1,0 +1,79 @@
+#include "emulator/dot.h"
+
+#include <algorithm>
+
+#include "emulator/number.h"
+
+namespace jax_ptx::emulator {
+namespace {
+
+using ptx::Instruction;
+using ptx::Type;
+
+constexpr int kZero = -10000;  // the exponent of zero
+constexpr int kFraction = 25;  // bits below the largest exponent that a sum keeps
+
+double ToHalf(double x) { return ToDouble(ToF16(x)); }
+double TowardsZero(double x) { return BitCast<float>(Encode(x, 23, 8, Rounding::kZero)); }
+
+// Subnormal numbers keep the exponent of the least normal one.
+int Exponent(double x, int least) { return x == 0 ? kZero : std::max(std::ilogb(x), least); }
+
+// One pass of a tensor core over the columns of A that `takes(j)` chooses: products and C are cut
+// to a common last place, kFraction bits below the largest exponent, added exactly, and rounded:
+// towards zero to float32, to nearest to float16.
+template <class Takes>
+void Pass(int m, int k, bool to_half, int least, Factors* x, Takes takes) {
+  int exponent_a[kMaxM][kMaxK], exponent_b[kMaxK][kN];
+  for (int j = 0; j < k; ++j) {
+    for (int row = 0; row < m; ++row) exponent_a[row][j] = Exponent(x->a[row][j], least);
+    for (int n = 0; n < kN; ++n) exponent_b[j][n] = Exponent(x->b[j][n], least);
+  }
+  for (int row = 0; row < m; ++row) {
+    for (int n = 0; n < kN; ++n) {
+      double& c = x->c[row][n];
+      double plain = c;
+      int largest = Exponent(c, to_half ? -14 : -126);
+      for (int j = 0; j < k; ++j) {
+        if (!takes(j)) continue;
+        plain += x->a[row][j] * x->b[j][n];
+        largest = std::max(largest, exponent_a[row][j] + exponent_b[j][n]);
+      }
+      if (!std::isfinite(plain) || largest <= kZero / 2) {  // infinite, NaN, or a sum of zeros
+        c = plain;
+        continue;
+      }
+      double scale = std::ldexp(1.0, kFraction - largest);
+      auto sum = static_cast<int64_t>(c * scale);
+      for (int j = 0; j < k; ++j) {
+        if (takes(j)) sum += static_cast<int64_t>(x->a[row][j] * x->b[j][n] * scale);
+      }
+      double value = std::ldexp(static_cast<double>(sum), largest - kFraction);
+      c = to_half ? ToHalf(value) : TowardsZero(value);
+    }
+  }
+}
+
+}  // namespace
+
+void MultiplyFloats(const Instruction& i, int m, int k, Factors* x) {
+  bool to_half = i.type[0] == Type::kF16;
+  auto all = [](int) { return true; };
+  switch (i.type[1]) {
+    case Type::kF64:
+      for (int row = 0; row < m; ++row) {
+        for (int j = 0; j < k; ++j) {
+          for (int n = 0; n < kN; ++n) {
+            x->c[row][n] = std::fma(x->a[row][j], x->b[j][n], x->c[row][n]);
+          }
+        }
+      }
+      return;
+    case Type::kF16:
+      return Pass(m, k, to_half, -14, x, all);
+    default:
+      return Pass(m, k, to_half, -126, x, all);
+  }
+}
+
+}  // namespace jax_ptx::emulator
