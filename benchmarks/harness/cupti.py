@@ -29,12 +29,20 @@ def jax_kernels(
     call: Callable[..., Any], sets: Sequence[Any], runs: int
 ) -> list[list[tuple[str, float]]]:
     """Names and microseconds of the kernels of each of `runs` calls, two or more."""
+    found = _measured(_Rotating(call, sets), (), iterations=runs)
+    return [[(name, ms * 1e3) for name, ms in run] for run in found]
+
+
+def kernels_of(call: Callable[..., Any], operands: Sequence[Any]) -> list[tuple[str, float]]:
+    """Names and microseconds of the kernels of one call, which follows another of the same."""
+    return [(name, ms * 1e3) for name, ms in _measured(call, operands)]
+
+
+def _measured(call: Callable[..., Any], operands: Sequence[Any], **options: Any) -> Any:
     from jax.experimental.mosaic.gpu import profiler
 
-    measure = profiler.Cupti(finalize=False).measure(
-        _Rotating(call, sets), aggregate=False, iterations=runs
-    )
-    _, found = measure()
+    measure = profiler.Cupti(finalize=False).measure(call, aggregate=False, **options)
+    _, found = measure(*operands)
     if not found:
         raise RuntimeError("CUPTI saw no kernel: is another profiler attached?")
-    return [[(name, ms * 1e3) for name, ms in run] for run in found]
+    return found
