@@ -61,7 +61,9 @@ class Sizes:
         }
         keys = jax.random.split(key, len(shapes))
         draw = lambda k, shape: jax.random.normal(k, shape, jnp.bfloat16) / shape[0] ** 0.5
-        drawn = {name: draw(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+        drawn = {
+            name: draw(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+        }
         return {**drawn, "norm_1": jnp.ones(d, jnp.bfloat16), "norm_2": jnp.ones(d, jnp.bfloat16)}
 
 
@@ -93,7 +95,7 @@ def rotated(x: jax.Array) -> jax.Array:
 
 
 def block(
-    add_norm: AddNorm, attention: str, sizes: Sizes, params: Params, x: Any, residual: Any
+    add_norm: AddNorm, attention: Any, sizes: Sizes, params: Params, x: Any, residual: Any
 ) -> tuple[jax.Array, jax.Array]:
     """One block: what is still to be added, and the residual stream."""
     split = lambda v: v.reshape(*v.shape[:2], -1, sizes.head)
@@ -143,7 +145,9 @@ def main(argv: list[str]) -> None:
     found = {name: measured(name, sizes) for name in NORMS}
     if JSON.value:
         Path(JSON.value).write_text(json.dumps(found, indent=1))
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}: one block, forward and backward, us")
+    print(
+        f"{jax.devices()[0].device_kind}, jax {jax.__version__}: one block, forward and backward, us"
+    )
     rows = [["norm", "in all", "norms", "our kernels", "launches", "saved"]]
     rest = found["add_rms_norm"]["us"] - ours_us(found["add_rms_norm"])
     for name, result in found.items():
