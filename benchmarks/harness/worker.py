@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,8 @@ def serve(name: str, rehearse: bool) -> None:
             method = getattr(side, job.pop("do"))
             if "case" in job:
                 job["case"] = Case(**job["case"])
-            value = method(**job)
+            start = time.perf_counter()
+            value = {**method(**job), "seconds": round(time.perf_counter() - start, 2)}
         except Exception as error:  # an implementation's; the others go on
             answer({"failed": _in_words(error)})
             side.synchronize()  # raises, and ends this process, if the device is in no state to go on
