@@ -6,15 +6,17 @@ from pathlib import Path
 
 from .report import Results, shown_peers
 
-COLOURS = {
-    "ours": "#1f6feb",
-    "xla": "#d1495b",
-    "compile": "#e9963e",
-    "liger": "#8f6bb3",
-    "quack": "#2e9d6a",
-    "F.rms_norm": "#7a7a7a",
-    "eager": "#b5b5b5",
-    "tokamax": "#6aa9c9",
+# Name in the picture, and colour.
+STYLES = {
+    "ours": ("jax_ptx", "#1f6feb"),
+    "xla": ("XLA", "#d1495b"),
+    "compile": ("torch.compile", "#e9963e"),
+    "liger": ("Liger", "#8f6bb3"),
+    "quack": ("QuACK", "#2e9d6a"),
+    "F.rms_norm": ("F.rms_norm", "#7a7a7a"),
+    "eager": ("PyTorch eager", "#b5b5b5"),
+    "tokamax": ("tokamax", "#6aa9c9"),
+    "pyptx": ("pyptx", "#a0785a"),
 }
 
 
@@ -52,11 +54,11 @@ def plot(results: Results, path: Path) -> None:
     for axis, (which, title) in zip(axes, titles.items(), strict=True):
         # Ours last, on top of the others.
         for peer, points in reversed(curves(results, which).items()):
-            ours = peer == "ours"
+            ours, (name, colour) = peer == "ours", STYLES[peer]
             axis.plot(
                 *zip(*points, strict=True),
-                label="jax_ptx" if ours else peer,
-                color=COLOURS.get(peer, "#555555"),
+                label=name,
+                color=colour,
                 linewidth=2.4 if ours else 1.3,
                 marker="o",
                 markersize=4.5 if ours else 3,
@@ -70,14 +72,21 @@ def plot(results: Results, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("fraction of what the memory allows")
     handles, labels = axes[0].get_legend_handles_labels()
+    figure.suptitle(f"RMS norm, bfloat16, tensors of 268 MB, {device(results)}", fontsize=11)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     if handles:
-        axes[1].legend(handles[::-1], labels[::-1], fontsize=8, loc="lower left", ncols=2)
-    figure.suptitle(f"RMS norm, bfloat16, tensors of 268 MB; {device(results)}", fontsize=11)
-    figure.tight_layout()
+        figure.legend(
+            *(handles[::-1], labels[::-1]),
+            loc="lower center",
+            ncols=len(labels),
+            fontsize=9,
+            frameon=False,
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
 
 def device(results: Results) -> str:
-    sides = (results.facts.get("jax", {}), results.facts.get("torch", {}))
-    return ", ".join(side["device"] for side in sides if "device" in side)
+    """The GPU and both frameworks' versions; each side says the GPU's name."""
+    said = [side["device"] for side in results.facts.values() if "device" in side]
+    return ", ".join(dict.fromkeys(part for one in said for part in one.split(", ")))
