@@ -24,6 +24,7 @@ step build python3 -m pip install --quiet --no-build-isolation --no-deps --edita
 step versions python3 -c 'import jax, jax_ptx, torch; print(jax.__version__, jax.devices(), torch.__version__, jax_ptx.__version__)'
 step tests python3 -m pytest -q -m gpu tests -p no:cacheprovider
 LINES_SHOWN=150 step benchmark python3 benchmarks/rms_norm.py --json="$logs/rms_norm.json"
+step block python3 benchmarks/block.py --json="$logs/block.json"
 LINES_SHOWN=20 step example python3 examples/rms_norm.py
 for other in softmax layer_norm swiglu; do step "example-$other" python3 "examples/$other.py"; done
 for tool in memcheck racecheck initcheck synccheck; do
