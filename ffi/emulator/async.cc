@@ -1,5 +1,7 @@
-// mbarrier, cp.async and cp.async.bulk (PTX ISA 9.7.13.15, 9.7.9.25). A copy is done when it is
-// issued: the weakest order that the ISA allows lets it complete at any time up to the wait.
+// mbarrier and cp.async (PTX ISA 9.7.13.15, 9.7.9.25). A copy is done when it is issued: the
+// weakest order that the ISA allows lets it complete at any time up to the wait.
+#include "emulator/async.h"
+
 #include <algorithm>
 
 #include "emulator/handlers.h"
@@ -15,14 +17,6 @@ using ptx::Instruction;
 using ptx::Mod;
 using ptx::Op;
 using ptx::Space;
-
-constexpr uint32_t kAddressArgs = 4;  // base, is wide, offset low and high
-
-uint64_t AsyncAddress(const Warp& w, const uint32_t* args, int lane) {
-  uint64_t offset = uint64_t{args[3]} << 32 | args[2];
-  if (args[1] != 0) return w.In<uint64_t>(args[0])[lane] + offset;
-  return static_cast<uint32_t>(w.In<uint32_t>(args[0])[lane] + static_cast<uint32_t>(offset));
-}
 
 // An mbarrier object, as its 64 bits in shared memory hold it: phase, arrivals expected in each
 // phase, arrivals that are pending in this one, and bytes that are still to come (they may run
@@ -58,6 +52,14 @@ void StoreMbarrier(Warp& w, uint8_t* place, Mbarrier barrier) {
   std::memcpy(place, &barrier, sizeof barrier);
 }
 
+}  // namespace
+
+uint64_t AsyncAddress(const Warp& w, const uint32_t* args, int lane) {
+  uint64_t offset = uint64_t{args[3]} << 32 | args[2];
+  if (args[1] != 0) return w.In<uint64_t>(args[0])[lane] + offset;
+  return static_cast<uint32_t>(w.In<uint32_t>(args[0])[lane] + static_cast<uint32_t>(offset));
+}
+
 uint8_t* FindMbarrier(Warp& w, const Step& s, int lane, uint64_t address, bool must_be_valid) {
   Space space = address >> kSlotBits == kSharedSlot ? Space::kNone : Space::kShared;
   uint8_t* place = LocateLane(w, s, lane, space, address, 8, Access::kWrite);
@@ -83,6 +85,8 @@ bool AddBytes(Warp& w, const Step& s, int lane, uint8_t* place, int64_t bytes) {
   StoreMbarrier(w, place, barrier);
   return true;
 }
+
+namespace {
 
 // mbarrier.init, inval, expect_tx, complete_tx, pending_count.
 Outcome MbarrierObject(Warp& w, const Step& s, uint32_t mask) {
@@ -264,74 +268,6 @@ Outcome CpAsyncMbarrier(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
-// cp.async.bulk [to], [from], size, [mbarrier]{, mask}; or with .bulk_group and no mbarrier.
-Outcome CpAsyncBulk(Warp& w, const Step& s, uint32_t mask) {
-  const Instruction& i = *s.source;
-  bool to_global = i.Has(Mod::kBulkGroup), is_multicast = i.Has(Mod::kMulticast);
-  bool from_shared = to_global || !i.Has(Mod::kGlobal);
-  const uint32_t* to = s.args;
-  const uint32_t* from = s.args + kAddressArgs;
-  uint32_t size_arg = s.args[2 * kAddressArgs];
-  const uint32_t* barrier_args = s.args + 2 * kAddressArgs + 1;
-  for (; mask != 0; mask &= mask - 1) {
-    int lane = __builtin_ctz(mask);
-    uint32_t bytes = w.In<uint32_t>(size_arg)[lane];
-    uint64_t target = AsyncAddress(w, to, lane), source = AsyncAddress(w, from, lane);
-    if (bytes % 16 != 0 || bytes == 0 || bytes > kMaxSharedBytes) {
-      Report(w, s, lane, "a bulk copy has a multiple of 16 bytes, not " + std::to_string(bytes));
-      return Outcome::kFault;
-    }
-    Space to_space = to_global ? Space::kGlobal : Space::kShared;
-    Space from_space = from_shared ? Space::kShared : Space::kGlobal;
-    if (to_global) {
-      if (!Copy(w, s, lane, to_space, target, from_space, source, bytes, bytes))
-        return Outcome::kFault;
-      continue;
-    }
-    uint64_t barrier = AsyncAddress(w, barrier_args, lane);
-    uint32_t receivers = 1, ranks = static_cast<uint32_t>(w.cta->cluster->ctas.size());
-    if (is_multicast) receivers = w.In<uint32_t>(barrier_args[kAddressArgs])[lane] & 0xFFFF;
-    for (uint32_t rank = 0; rank < 16; ++rank) {
-      if ((receivers >> rank & 1) == 0) continue;
-      uint64_t there = target, its_barrier = barrier;
-      if (is_multicast) {
-        // The same offsets in every CTA of the mask.
-        uint64_t keep = (uint64_t{1} << kSharedRankShift) - 1,
-                 window = uint64_t{rank + 1} << kSharedRankShift;
-        if (rank >= ranks) window = uint64_t{255} << kSharedRankShift;
-        there = (target & keep) | window;
-        its_barrier = (barrier & keep) | window;
-      }
-      if (!Copy(w, s, lane, to_space, there, from_space, source, bytes, bytes))
-        return Outcome::kFault;
-      uint8_t* place = FindMbarrier(w, s, lane, its_barrier, true);
-      if (place == nullptr || !AddBytes(w, s, lane, place, -int64_t{bytes})) return Outcome::kFault;
-    }
-  }
-  return Outcome::kNext;
-}
-
-// st.async [to], values, [mbarrier]: to another CTA's shared memory, which hears of the bytes.
-template <class T>
-Outcome StoreAsync(Warp& w, const Step& s, uint32_t mask) {
-  uint32_t count = s.vector, bytes = count * sizeof(T);
-  const uint32_t* values = s.args + kAddressArgs;
-  for (; mask != 0; mask &= mask - 1) {
-    int lane = __builtin_ctz(mask);
-    uint64_t to = AsyncAddress(w, s.args, lane);
-    Space space = to >> kSlotBits == kSharedSlot ? Space::kNone : Space::kShared;
-    uint8_t* target = LocateLane(w, s, lane, space, to, bytes, Access::kWrite);
-    if (target == nullptr) return Outcome::kFault;
-    for (uint32_t e = 0; e < count; ++e) {
-      T value = w.In<T>(values[e])[lane];
-      std::memcpy(target + e * sizeof(T), &value, sizeof(T));
-    }
-    uint8_t* place = FindMbarrier(w, s, lane, AsyncAddress(w, values + count, lane), true);
-    if (place == nullptr || !AddBytes(w, s, lane, place, -int64_t{bytes})) return Outcome::kFault;
-  }
-  return Outcome::kNext;
-}
-
 }  // namespace
 
 Handler SelectAsync(const Instruction& i) {
@@ -346,15 +282,11 @@ Handler SelectAsync(const Instruction& i) {
       return CpAsync;
     case Op::kCpAsyncMbarrier:
       return CpAsyncMbarrier;
-    case Op::kCpAsyncBulk:
-      return CpAsyncBulk;
-    case Op::kStAsync:
-      return ptx::Bits(i.type[0]) == 64 ? StoreAsync<uint64_t> : StoreAsync<uint32_t>;
     case Op::kCpAsyncGroup:
     case Op::kCpAsyncBulkGroup:
       return Nothing;
     default:
-      return nullptr;
+      return SelectBulk(i);
   }
 }
 

@@ -1,5 +1,7 @@
 // atom and red (PTX ISA 9.7.13.5, 9.7.13.6). CTAs run in threads of the host, so they are atomic
 // there too.
+#include "emulator/atomic.h"
+
 #include "emulator/handlers.h"
 #include "emulator/memory.h"
 #include "emulator/number.h"
@@ -21,33 +23,45 @@ inline float Wrapped(float a, float b) { return Canonical(a + b); }
 inline double Wrapped(double a, double b) { return a + b; }
 
 template <class T>
-T AddHalf(T a, T b) {
-  return FromDouble<T>(AddToOdd(ToDouble(a), ToDouble(b)), Rounding::kNearestEven);
-}
+struct Add {
+  static T Apply(T old, T a, T) { return Wrapped(old, a); }
+};
+struct AddFlushed {  // of float32 in global memory; in shared memory subnormals stay
+  static float Apply(float old, float a, float) { return Flush(Wrapped(Flush(old), Flush(a))); }
+};
+template <class T>
+struct AddHalf {
+  static T Apply(T old, T a, T) {
+    return FromDouble<T>(AddToOdd(ToDouble(old), ToDouble(a)), Rounding::kNearestEven);
+  }
+};
+// A NaN loses against a number, and −0 is smaller than +0.
+template <class T, bool is_max>
+struct ExtremeHalf {
+  static T Apply(T old, T a, T) {
+    double x = ToDouble(old), y = ToDouble(a);
+    if (x != x) return y != y ? T{0x7FFF} : a;
+    if (y != y) return old;
+    bool is_below = x < y || (x == y && (old.bits & 0x8000));
+    return is_below != is_max ? old : a;
+  }
+};
+template <class T>
+using MinHalf = ExtremeHalf<T, false>;
+template <class T>
+using MaxHalf = ExtremeHalf<T, true>;
 template <class T>
 struct Pair {
   T low, high;
 };
-
-template <class T>
-struct Add {
-  static T Apply(T old, T a, T) { return Wrapped(old, a); }
-};
-struct AddFloat {  // in global memory subnormals are flushed, in shared memory they are not
-  static float Apply(float old, float a, float is_global) {
-    if (is_global == 0) return Wrapped(old, a);
-    return Flush(Wrapped(Flush(old), Flush(a)));
+template <class T, class F>
+struct Both {
+  using P = Pair<T>;
+  static P Apply(P old, P a, P) {
+    return {F::Apply(old.low, a.low, a.low), F::Apply(old.high, a.high, a.high)};
   }
 };
-template <class T>
-struct AddHalves {
-  static T Apply(T old, T a, T) { return AddHalf(old, a); }
-};
-template <class T>
-struct AddPairs {
-  using P = Pair<T>;
-  static P Apply(P old, P a, P) { return {AddHalf(old.low, a.low), AddHalf(old.high, a.high)}; }
-};
+
 template <class T>
 struct Min {
   static T Apply(T old, T a, T) { return a < old ? a : old; }
@@ -90,105 +104,113 @@ bool IsShared(const Warp& w, const Step& s, uint32_t address, int lane) {
   return AddressOf(w, s, address, lane) >> kSlotBits == kSharedSlot;
 }
 
-// atom d, [m], a{, b}; red [m], a.
 template <class T, class F>
+uint64_t UpdateWith(uint8_t* place, uint64_t a, uint64_t b) {
+  using Word = Bits<sizeof(T)>;
+  auto* word = reinterpret_cast<Word*>(place);
+  T first = BitCast<T>(static_cast<Word>(a)), second = BitCast<T>(static_cast<Word>(b));
+  Word old = __atomic_load_n(word, __ATOMIC_RELAXED);
+  Word next;
+  do {
+    next = BitCast<Word>(F::Apply(BitCast<T>(old), first, second));
+  } while (
+      !__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+  return old;
+}
+
+// atom d, [m], a{, b}; red [m], a; or vectors of d and a, each element on its own. Lanes may share
+// an address, and go one after the other.
+template <class S>
 Outcome Atomic(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;
-  bool has_result = i.op == Op::kAtom;
-  uint32_t address = has_result ? 1 : 0;
+  uint32_t count = s.vector, address = i.op == Op::kAtom ? count : 0;
+  uint32_t bytes = ptx::Bytes(i.type[0]);
+  const uint32_t* sources = s.args + address + 1;
+  const auto* second = w.In<S>(sources[i.Has(Mod::kCas) ? 1 : 0]);
   Places places;
-  // The slow path: lanes may share an address, and go one after the other.
-  if (!Locate(w, s, address, mask, sizeof(T), Access::kWrite, &places)) return Outcome::kFault;
-  const auto* a = w.In<Slot<T>>(s.args[address + 1]);
-  const auto* b = w.In<Slot<T>>(s.args[i.Has(Mod::kCas) ? address + 2 : address + 1]);
-  auto* d = has_result ? w.Out<Slot<T>>(s.args[0]) : nullptr;
-  using Word = Bits<sizeof(T)>;
-  T second[kLanes];
-  T first[kLanes];
-  for (int l = 0; l < kLanes; ++l) first[l] = Get<T>(a, l), second[l] = Get<T>(b, l);
-  if constexpr (std::is_same_v<T, float>) {
-    for (int l = 0; l < kLanes; ++l) second[l] = IsShared(w, s, address, l) ? 0 : 1;
-  }
+  if (!Locate(w, s, address, mask, bytes * count, Access::kWrite, &places)) return Outcome::kFault;
   for (; mask != 0; mask &= mask - 1) {
     int l = __builtin_ctz(mask);
     uint8_t* place = places.stride >= 0 ? places.lane[0] + l * places.stride : places.lane[l];
-    auto* word = reinterpret_cast<Word*>(place);
-    Word old = __atomic_load_n(word, __ATOMIC_RELAXED);
-    Word next;
-    do {
-      next = BitCast<Word>(F::Apply(BitCast<T>(old), first[l], second[l]));
-    } while (
-        !__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
-    if (has_result) d[l] = old;
+    Update update = SelectUpdate(i, IsShared(w, s, address, l));
+    S first[8];  // a result may go to the register of a later element
+    for (uint32_t e = 0; e < count; ++e) first[e] = w.In<S>(sources[e])[l];
+    for (uint32_t e = 0; e < count; ++e) {
+      uint64_t old = update(place + e * bytes, first[e], second[l]);
+      if (i.op == Op::kAtom) w.Out<S>(s.args[e])[l] = static_cast<S>(old);
+    }
   }
   return Outcome::kNext;
 }
 
 template <template <class> class F>
-Handler Integer(Type type) {
+Update Integer(Type type) {
   switch (type) {
     case Type::kS32:
-      return Atomic<int32_t, F<int32_t>>;
+      return UpdateWith<int32_t, F<int32_t>>;
     case Type::kS64:
-      return Atomic<int64_t, F<int64_t>>;
+      return UpdateWith<int64_t, F<int64_t>>;
     case Type::kB16:
-      return Atomic<uint16_t, F<uint16_t>>;
+      return UpdateWith<uint16_t, F<uint16_t>>;
     case Type::kB64:
     case Type::kU64:
-      return Atomic<uint64_t, F<uint64_t>>;
+      return UpdateWith<uint64_t, F<uint64_t>>;
     default:
-      return Atomic<uint32_t, F<uint32_t>>;
+      return UpdateWith<uint32_t, F<uint32_t>>;
   }
 }
 
-Handler SelectAdd(Type type) {
+template <template <class> class F>
+Update Half(Type type) {
   switch (type) {
-    case Type::kF32:
-      return Atomic<float, AddFloat>;
-    case Type::kF64:
-      return Atomic<double, Add<double>>;
     case Type::kF16:
-      return Atomic<F16, AddHalves<F16>>;
+      return UpdateWith<F16, F<F16>>;
     case Type::kBF16:
-      return Atomic<BF16, AddHalves<BF16>>;
+      return UpdateWith<BF16, F<BF16>>;
     case Type::kF16x2:
-      return Atomic<Pair<F16>, AddPairs<F16>>;
-    case Type::kBF16x2:
-      return Atomic<Pair<BF16>, AddPairs<BF16>>;
+      return UpdateWith<Pair<F16>, Both<F16, F<F16>>>;
     default:
-      return Integer<Add>(type);
+      return UpdateWith<Pair<BF16>, Both<BF16, F<BF16>>>;
   }
 }
 
 }  // namespace
 
-Handler SelectAtomic(const Instruction& i) {
-  if (i.op != Op::kAtom && i.op != Op::kRed) return nullptr;
+Update SelectUpdate(const Instruction& i, bool is_shared) {
+  Type type = i.type[0];
+  bool is_half = ptx::IsFloat(type) && type != Type::kF32 && type != Type::kF64;
   switch (i.Pick(Mod::kCount, Mod::kAdd, Mod::kMin, Mod::kMax, Mod::kAnd, Mod::kOr, Mod::kXor,
                  Mod::kExch, Mod::kCas, Mod::kInc, Mod::kDec)) {
     case Mod::kAdd:
-      return SelectAdd(i.type[0]);
+      if (is_half) return Half<AddHalf>(type);
+      if (type == Type::kF64) return UpdateWith<double, Add<double>>;
+      if (type == Type::kF32)
+        return is_shared ? UpdateWith<float, Add<float>> : UpdateWith<float, AddFlushed>;
+      return Integer<Add>(type);
     case Mod::kMin:
-      return Integer<Min>(i.type[0]);
+      return is_half ? Half<MinHalf>(type) : Integer<Min>(type);
     case Mod::kMax:
-      return Integer<Max>(i.type[0]);
+      return is_half ? Half<MaxHalf>(type) : Integer<Max>(type);
     case Mod::kAnd:
-      return Integer<And>(i.type[0]);
+      return Integer<And>(type);
     case Mod::kOr:
-      return Integer<Or>(i.type[0]);
+      return Integer<Or>(type);
     case Mod::kXor:
-      return Integer<Xor>(i.type[0]);
+      return Integer<Xor>(type);
     case Mod::kExch:
-      return Integer<Exch>(i.type[0]);
+      return Integer<Exch>(type);
     case Mod::kCas:
-      return Integer<Cas>(i.type[0]);
+      return Integer<Cas>(type);
     case Mod::kInc:
-      return Integer<Inc>(i.type[0]);
-    case Mod::kDec:
-      return Integer<Dec>(i.type[0]);
+      return Integer<Inc>(type);
     default:
-      return nullptr;
+      return Integer<Dec>(type);
   }
+}
+
+Handler SelectAtomic(const Instruction& i) {
+  if (i.op != Op::kAtom && i.op != Op::kRed) return nullptr;
+  return ptx::Bits(i.type[0]) == 64 ? Atomic<uint64_t> : Atomic<uint32_t>;
 }
 
 }  // namespace jax_ptx::emulator

@@ -131,6 +131,29 @@ Outcome SetpPacked(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// Each half on its own: 1.0, or with an integer result all ones.
+template <Mod compare, class T>
+Outcome SetPacked(Warp& w, const Step& s, uint32_t mask) {
+  const Instruction& i = *s.source;
+  const auto* a = w.In<uint32_t>(s.args[s.value]);
+  const auto* b = w.In<uint32_t>(s.args[s.value + 1]);
+  uint32_t with = i.operand_count == 4 ? w.Predicate(s.args[3]) : 0;
+  bool ftz = i.Has(Mod::kFtz);
+  uint32_t yes = i.type[0] == Type::kF16x2 ? 0x3C00 : i.type[0] == Type::kBF16x2 ? 0x3F80 : 0xFFFF;
+  auto* d = w.Out<uint32_t>(s.args[0]);
+  ForLanes(mask, [=](int l) {
+    uint32_t result = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+      T x{static_cast<uint16_t>(a[l] >> shift)}, y{static_cast<uint16_t>(b[l] >> shift)};
+      if (ftz) x = Flush(x), y = Flush(y);
+      bool holds = Combine(i, Compare<compare>(Wide(x), Wide(y)), with >> l & 1) & 1;
+      if (holds) result |= yes << shift;
+    }
+    d[l] = result;
+  });
+  return Outcome::kNext;
+}
+
 template <Mod compare, class T>
 Handler SelectOne(const Instruction& i) {
   return i.op == Op::kSetp ? Setp<compare, T> : Set<compare, T>;
@@ -163,9 +186,9 @@ Handler SelectType(const Instruction& i) {
     case Type::kF64:
       return SelectOne<compare, double>(i);
     case Type::kF16x2:
-      return i.op == Op::kSetp ? SetpPacked<compare, F16> : nullptr;
+      return i.op == Op::kSetp ? SetpPacked<compare, F16> : SetPacked<compare, F16>;
     case Type::kBF16x2:
-      return i.op == Op::kSetp ? SetpPacked<compare, BF16> : nullptr;
+      return i.op == Op::kSetp ? SetpPacked<compare, BF16> : SetPacked<compare, BF16>;
     default:
       return nullptr;
   }

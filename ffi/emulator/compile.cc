@@ -270,6 +270,8 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
         i.op == Op::kSetp || i.op == Op::kShfl || i.op == Op::kMatch || i.op == Op::kElect;
     if (may_pair && k == 0 && i.destination_count == 1) args.push_back(layout_.sink_predicate);
   }
+  // A call passes an object of an empty class by a register that nobody wrote.
+  if (i.op == Op::kSt && i.space == Space::kParam) reads_.clear();
   FinishStep(i, operands, &step);
   if (i.op == Op::kBrx) {
     step.value = function.tables[i.target].size();

@@ -2,6 +2,7 @@
 // narrow once.
 #include "emulator/handlers.h"
 #include "emulator/number.h"
+#include "emulator/small.h"
 
 namespace jax_ptx::emulator {
 namespace {
@@ -286,37 +287,6 @@ struct PackBF16 {
   }
 };
 
-template <bool is_e5m2>
-Outcome PackF8(Warp& w, const Step& s, uint32_t mask) {
-  const Instruction& i = *s.source;
-  bool relu = i.Has(Mod::kRelu), from_halves = i.type[1] == Type::kF16x2;
-  auto* d = w.Out<uint32_t>(s.args[0]);
-  const auto* a = w.In<uint32_t>(s.args[1]);
-  const auto* b = w.In<uint32_t>(s.args[from_halves ? 1 : 2]);
-  ForLanes(mask, [=](int l) {
-    double high = BitCast<float>(a[l]), low = BitCast<float>(b[l]);
-    if (from_halves) {
-      high = ToDouble(F16{static_cast<uint16_t>(a[l] >> 16)});
-      low = ToDouble(F16{static_cast<uint16_t>(a[l])});
-    }
-    if (relu) high = high <= 0 ? 0 : high, low = low <= 0 ? 0 : low;
-    d[l] = uint32_t{ToF8(high, is_e5m2)} << 8 | ToF8(low, is_e5m2);
-  });
-  return Outcome::kNext;
-}
-template <bool is_e5m2>
-Outcome UnpackF8(Warp& w, const Step& s, uint32_t mask) {
-  bool relu = s.source->Has(Mod::kRelu);
-  auto* d = w.Out<uint32_t>(s.args[0]);
-  const auto* a = w.In<uint32_t>(s.args[1]);
-  auto half = [=](uint32_t bits) -> uint32_t {
-    float x = F8ToFloat(static_cast<uint8_t>(bits), is_e5m2);
-    return NearestF16(relu && x <= 0 ? 0.0f : x).bits;
-  };
-  ForLanes(mask, [=](int l) { d[l] = half(a[l] >> 8) << 16 | half(a[l]); });
-  return Outcome::kNext;
-}
-
 Outcome ToTF32(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<uint32_t>(s.args[0]);
   const auto* a = w.In<uint32_t>(s.args[1]);
@@ -336,6 +306,7 @@ Outcome ToTF32(Warp& w, const Step& s, uint32_t mask) {
 }  // namespace
 
 Handler SelectConvert(const Instruction& i) {
+  if (Handler small = SelectSmall(i)) return small;
   bool is_plain =
       RoundingOf(i) == Rounding::kNearestEven && !i.Has(Mod::kRelu) && !i.Has(Mod::kSatfinite);
   switch (i.type[0]) {
@@ -366,15 +337,9 @@ Handler SelectConvert(const Instruction& i) {
     case Type::kTF32:
       return ToTF32;
     case Type::kF16x2:
-      if (i.type[1] == Type::kE4M3x2) return UnpackF8<false>;
-      if (i.type[1] == Type::kE5M2x2) return UnpackF8<true>;
       return is_plain ? Binary<uint32_t, float, float, PackF16> : Pack<F16>;
     case Type::kBF16x2:
       return is_plain ? Binary<uint32_t, float, float, PackBF16> : Pack<BF16>;
-    case Type::kE4M3x2:
-      return PackF8<false>;
-    case Type::kE5M2x2:
-      return PackF8<true>;
     default:
       return nullptr;
   }

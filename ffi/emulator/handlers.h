@@ -8,6 +8,7 @@ namespace jax_ptx::emulator {
 Handler SelectInteger(const ptx::Instruction& instruction);   // integer.cc
 Handler SelectBits(const ptx::Instruction& instruction);      // bits.cc
 Handler SelectReal(const ptx::Instruction& instruction);      // real.cc: float32 and float64
+Handler SelectMixed(const ptx::Instruction& instruction);     // mixed.cc: float32 from halves
 Handler SelectHalf(const ptx::Instruction& instruction);      // half.cc: float16 and bfloat16
 Handler SelectConvert(const ptx::Instruction& instruction);   // convert.cc
 Handler SelectCompare(const ptx::Instruction& instruction);   // compare.cc

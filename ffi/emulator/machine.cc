@@ -179,8 +179,9 @@ void MakeVariables(const Program& program, std::vector<std::vector<uint64_t>>* m
 bool NeedsOrder(const Program& program) {
   return std::any_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
     const ptx::Instruction& i = *step.source;
-    return i.space != Space::kShared &&
-           (i.op == Op::kAtom || (i.op == Op::kRed && ptx::IsFloat(i.type[0])));
+    bool is_sum = i.op == Op::kRed || i.op == Op::kCpReduceBulk;
+    bool is_global = i.space != Space::kShared || i.Has(Mod::kGlobal);
+    return is_global && (i.op == Op::kAtom || (is_sum && ptx::IsFloat(i.type[0])));
   });
 }
 

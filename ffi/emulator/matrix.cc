@@ -1,21 +1,16 @@
-// ldmatrix, stmatrix and mma.sync (PTX ISA 9.7.14.5): a warp holds a matrix, two elements a lane
-// and register.
-#include "emulator/dot.h"
+// ldmatrix, stmatrix and movmatrix (PTX ISA 9.7.14.5): a warp holds a matrix of 16-bit elements,
+// two a lane and register.
+#include "emulator/matrix.h"
+
+#include <cstring>
+
 #include "emulator/handlers.h"
 #include "emulator/memory.h"
-#include "emulator/number.h"
 #include "emulator/report.h"
 #include "emulator/schedule.h"
 
 namespace jax_ptx::emulator {
-namespace {
 
-using ptx::Instruction;
-using ptx::Mod;
-using ptx::Op;
-using ptx::Type;
-
-// All 32 lanes must execute these together.
 Outcome WholeWarp(Warp& w, const Step& s, uint32_t mask) {
   Outcome outcome = GatherAll(w, kAllLanes, mask);
   if (outcome != Outcome::kNext || mask == kAllLanes) return outcome;
@@ -23,6 +18,12 @@ Outcome WholeWarp(Warp& w, const Step& s, uint32_t mask) {
          "all 32 threads of the warp must take part; this one does not");
   return Outcome::kFault;
 }
+
+namespace {
+
+using ptx::Instruction;
+using ptx::Mod;
+using ptx::Op;
 
 // 8 × 8 matrices of 16-bit elements; lanes 8k to 8k+7 hold the addresses of the rows of matrix k.
 template <bool is_load>
@@ -76,69 +77,6 @@ Outcome Movmatrix(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
-template <class T>
-double Element(uint32_t bits, int half) {
-  if constexpr (sizeof(T) == 4) {
-    (void)half;
-    return BitCast<float>(bits & 0xFFFFE000);  // .tf32
-  } else {
-    return ToDouble(T{static_cast<uint16_t>(bits >> (16 * half))});
-  }
-}
-
-// D = A · B + C with A 16 × k, B k × 8, C and D 16 × 8.
-template <class T>
-Outcome Mma(Warp& w, const Step& s, uint32_t mask) {
-  if (Outcome outcome = WholeWarp(w, s, mask); outcome != Outcome::kNext) return outcome;
-  const Instruction& i = *s.source;
-  bool is_f16 = i.type[0] == Type::kF16;
-  constexpr int kPerRegister = 4 / sizeof(T);  // elements of a register
-  int d_registers = is_f16 ? 2 : 4;
-  int k = i.Has(Mod::kM16n8k16) ? 16 : 8;
-  int a_registers = 16 * k / kLanes / kPerRegister, b_registers = 8 * k / kLanes / kPerRegister;
-  const uint32_t* a_args = s.args + d_registers;
-  const uint32_t* b_args = a_args + a_registers;
-  const uint32_t* c_args = b_args + b_registers;
-  static thread_local Factors x;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    int group = lane / 4, within = lane % 4;
-    for (int r = 0; r < a_registers; ++r) {
-      // Registers go down eight rows first, then to the next columns.
-      for (int h = 0; h < kPerRegister; ++h) {
-        int row = group + 8 * (r % 2),
-            column = kPerRegister * within + h + 4 * kPerRegister * (r / 2);
-        x.a[row][column] = Element<T>(w.In<uint32_t>(a_args[r])[lane], h);
-      }
-    }
-    for (int r = 0; r < b_registers; ++r) {
-      for (int h = 0; h < kPerRegister; ++h) {
-        int row = kPerRegister * within + h + 4 * kPerRegister * r;
-        x.b[row][group] = Element<T>(w.In<uint32_t>(b_args[r])[lane], h);
-      }
-    }
-    for (int e = 0; e < 4; ++e) {
-      double& element = x.c[group + 8 * (e / 2)][2 * within + e % 2];
-      element = is_f16 ? Element<F16>(w.In<uint32_t>(c_args[e / 2])[lane], e % 2)
-                       : BitCast<float>(w.In<uint32_t>(c_args[e])[lane]);
-    }
-  }
-  MultiplyFloats(i, 16, k, &x);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    int group = lane / 4, within = lane % 4;
-    double sums[4];
-    for (int e = 0; e < 4; ++e) {
-      int row = group + 8 * (e / 2), column = 2 * within + e % 2;
-      sums[e] = x.c[row][column];
-    }
-    for (int r = 0; r < d_registers; ++r) {
-      w.Out<uint32_t>(s.args[r])[lane] =
-          is_f16 ? ToF16(sums[2 * r]).bits | uint32_t{ToF16(sums[2 * r + 1]).bits} << 16
-                 : BitCast<uint32_t>(Canonical(static_cast<float>(sums[r])));
-    }
-  }
-  return Outcome::kNext;
-}
-
 }  // namespace
 
 Handler SelectMatrix(const Instruction& i) {
@@ -150,8 +88,11 @@ Handler SelectMatrix(const Instruction& i) {
     case Op::kMovmatrix:
       return Movmatrix;
     case Op::kMma:
-      if (i.type[1] == Type::kTF32) return Mma<float>;
-      return i.type[1] == Type::kBF16 ? Mma<BF16> : Mma<F16>;
+      return SelectMma(i);
+    case Op::kWmmaLoad:
+    case Op::kWmmaStore:
+    case Op::kWmmaMma:
+      return SelectWmma(i);
     default:
       return nullptr;
   }

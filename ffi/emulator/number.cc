@@ -58,32 +58,4 @@ uint32_t Encode(double value, int mantissa, int exponent, Rounding rounding) {
   return sign | static_cast<uint32_t>(result);
 }
 
-uint8_t ToF8(double value, bool is_e5m2) {
-  if (is_e5m2) {
-    if (value != value) return 0x7F;
-    uint32_t bits = Encode(value, 2, 5, Rounding::kNearestEven);
-    return static_cast<uint8_t>((bits & 0x7F) == 0x7C ? bits - 1 : bits);
-  }
-  // e4m3 has no infinity: its largest exponent holds numbers up to 448, and a NaN at all ones.
-  if (value != value) return 0x7F;
-  uint8_t sign = std::signbit(value) ? 0x80 : 0;
-  double magnitude = std::fabs(value);
-  if (magnitude >= 448) return sign | 0x7E;
-  // One more exponent bit makes room for 256 … 448; the two biases, 15 and 7, differ by 8.
-  if (magnitude >= 0x1p-6) {
-    uint32_t rebiased = Encode(magnitude, 3, 5, Rounding::kNearestEven) - (8 << 3);
-    return sign | static_cast<uint8_t>(rebiased > 0x7E ? 0x7E : rebiased);
-  }
-  return sign | static_cast<uint8_t>(std::nearbyint(magnitude * 0x1p9));
-}
-
-float F8ToFloat(uint8_t bits, bool is_e5m2) {
-  if (is_e5m2) return ToFloat(F16{static_cast<uint16_t>(bits << 8)});
-  if ((bits & 0x7F) == 0x7F) return BitCast<float>(uint32_t{0x7FFFFFFF});
-  int exponent = bits >> 3 & 0xF, mantissa = bits & 7;
-  float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                  : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return bits & 0x80 ? -magnitude : magnitude;
-}
-
 }  // namespace jax_ptx::emulator

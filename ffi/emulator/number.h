@@ -103,8 +103,4 @@ inline double AddToOdd(double a, double b) {
   return BitCast<double>(bits);
 }
 
-// fp8. `is_e5m2` picks the format; conversions to it saturate to the largest finite value.
-uint8_t ToF8(double value, bool is_e5m2);
-float F8ToFloat(uint8_t bits, bool is_e5m2);
-
 }  // namespace jax_ptx::emulator

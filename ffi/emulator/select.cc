@@ -12,14 +12,14 @@ using ptx::Type;
 bool IsAsync(Op op) {
   return op == Op::kCpAsync || op == Op::kCpAsyncBulk || op == Op::kCpAsyncMbarrier ||
          op == Op::kMbarrier || op == Op::kMbarrierArrive || op == Op::kMbarrierWait ||
-         op == Op::kStAsync;
+         op == Op::kStAsync || op == Op::kRedAsync || op == Op::kCpReduceBulk || op == Op::kStBulk;
 }
 
 Handler SelectHandler(const Instruction& i) {
   using Family = Handler (*)(const Instruction&);
   static constexpr Family kFamilies[] = {SelectControl, SelectMemory,   SelectBits,    SelectMove,
                                          SelectCompare, SelectExchange, SelectBarrier, SelectAtomic,
-                                         SelectAsync,   SelectMatrix};
+                                         SelectAsync,   SelectMatrix,   SelectMixed};
   if (i.op == Op::kCvt) return SelectConvert(i);
   for (Family family : kFamilies) {
     if (Handler handler = family(i)) return handler;

@@ -43,6 +43,7 @@ enum class Op : uint8_t {
   kCpAsyncBulkGroup,
   kCpAsyncGroup,
   kCpAsyncMbarrier,
+  kCpReduceBulk,
   kCreatepolicy,
   kCvt,
   kCvta,
@@ -82,6 +83,7 @@ enum class Op : uint8_t {
   kPrmt,
   kRcp,
   kRed,
+  kRedAsync,
   kRedux,
   kRem,
   kRet,
@@ -99,6 +101,7 @@ enum class Op : uint8_t {
   kSqrt,
   kSt,
   kStAsync,
+  kStBulk,
   kStmatrix,
   kSub,
   kSubc,
@@ -107,6 +110,9 @@ enum class Op : uint8_t {
   kTestp,
   kTrap,
   kVote,
+  kWmmaLoad,
+  kWmmaMma,
+  kWmmaStore,
   kXor,
 };
 

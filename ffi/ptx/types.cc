@@ -50,18 +50,15 @@ Type FindType(std::string_view name) {
 
 bool IsDeclarable(Type type) {
   switch (type) {
-    case Type::kNone:
-    case Type::kU16x2:
-    case Type::kS16x2:
-    case Type::kBF16:
-    case Type::kBF16x2:
-    case Type::kTF32:
-    case Type::kF32x2:
-    case Type::kE4M3x2:
-    case Type::kE5M2x2:
-      return false;
-    default:
+    case Type::kF16:
+    case Type::kF16x2:
+    case Type::kF32:
+    case Type::kF64:
       return true;
+    default:  // not .u16x2, .b1 and their like
+      return Bits(type) == 1 ? type == Type::kPred
+                             : Bits(type) >= 8 && Info(type).kind != 'f' &&
+                                   Info(type).name.find('x') == std::string_view::npos;
   }
 }
 

@@ -18,7 +18,9 @@ namespace jax_ptx::ptx {
   X(kF16, "f16", 16, 'f') X(kF16x2, "f16x2", 32, 'f') X(kBF16, "bf16", 16, 'f') \
   X(kBF16x2, "bf16x2", 32, 'f') X(kTF32, "tf32", 32, 'f') X(kF32, "f32", 32, 'f') \
   X(kF32x2, "f32x2", 64, 'f') X(kF64, "f64", 64, 'f') X(kE4M3x2, "e4m3x2", 16, 'f') \
-  X(kE5M2x2, "e5m2x2", 16, 'f')
+  X(kE5M2x2, "e5m2x2", 16, 'f') X(kE2M3x2, "e2m3x2", 16, 'f') X(kE3M2x2, "e3m2x2", 16, 'f') \
+  X(kE2M1x2, "e2m1x2", 8, 'f') X(kUE8M0x2, "ue8m0x2", 16, 'f') X(kE4M3, "e4m3", 8, 'f') \
+  X(kE5M2, "e5m2", 8, 'f') X(kU4, "u4", 4, 'u') X(kS4, "s4", 4, 's') X(kB1, "b1", 1, 'b')
 // clang-format on
 
 enum class Type : uint8_t {
@@ -54,35 +56,35 @@ bool Agrees(Type asked, Type declared);
 // clang-format off
 #define JAX_PTX_MODIFIERS(X) \
   X(kRn, "rn") X(kRz, "rz") X(kRm, "rm") X(kRp, "rp") X(kRna, "rna") X(kRni, "rni") \
-  X(kRzi, "rzi") X(kRmi, "rmi") X(kRpi, "rpi") X(kFtz, "ftz") X( kSat, "sat") \
+  X(kRzi, "rzi") X(kRmi, "rmi") X(kRpi, "rpi") X(kFtz, "ftz") X(kSat, "sat") \
   X(kSatfinite, "satfinite") X(kRelu, "relu") X(kApprox, "approx") X(kFull, "full") \
-  X(kNanMode, "NaN") X(kXorsign, "xorsign") X(kAbs, "abs") X(kHi, "hi") X( kLo, "lo") \
+  X(kNanMode, "NaN") X(kXorsign, "xorsign") X(kAbs, "abs") X(kHi, "hi") X(kLo, "lo") \
   X(kWide, "wide") X(kCc, "cc") X(kShiftamt, "shiftamt") X(kEq, "eq") X(kNe, "ne") X(kLt, "lt") \
-  X(kLe, "le") X(kGt, "gt") X(kGe, "ge") X(kLs, "ls") X( kHs, "hs") X(kEqu, "equ") \
+  X(kLe, "le") X(kGt, "gt") X(kGe, "ge") X(kLs, "ls") X(kHs, "hs") X(kEqu, "equ") \
   X(kNeu, "neu") X(kLtu, "ltu") X(kLeu, "leu") X(kGtu, "gtu") X(kGeu, "geu") X(kNum, "num") \
-  X(kNan, "nan") X(kAnd, "and") X( kOr, "or") X(kXor, "xor") X(kPopc, "popc") \
+  X(kNan, "nan") X(kAnd, "and") X(kOr, "or") X(kXor, "xor") X(kPopc, "popc") \
   X(kFinite, "finite") X(kInfinite, "infinite") X(kNumber, "number") \
-  X( kNotanumber, "notanumber") X(kNormal, "normal") X(kSubnormal, "subnormal") \
-  X(kClamp, "clamp") X(kWrap, "wrap") X(kL, "l") X( kR, "r") X(kF4e, "f4e") X(kB4e, "b4e") \
+  X(kNotanumber, "notanumber") X(kNormal, "normal") X(kSubnormal, "subnormal") \
+  X(kClamp, "clamp") X(kWrap, "wrap") X(kL, "l") X(kR, "r") X(kF4e, "f4e") X(kB4e, "b4e") \
   X(kRc8, "rc8") X(kEcl, "ecl") X(kEcr, "ecr") X(kRc16, "rc16") X(kTo, "to") \
-  X(kGlobal, "global") X(kShared, "shared") X( kSharedCta, "shared::cta") \
+  X(kGlobal, "global") X(kShared, "shared") X(kSharedCta, "shared::cta") \
   X(kSharedCluster, "shared::cluster") X(kLocal, "local") X(kConst, "const") X(kParam, "param") \
-  X( kParamEntry, "param::entry") X(kParamFunc, "param::func") X(kNc, "nc") X(kWeak, "weak") \
-  X(kRelaxed, "relaxed") X( kAcquire, "acquire") X(kRelease, "release") X(kAcqRel, "acq_rel") \
-  X(kSc, "sc") X(kVolatile, "volatile") X( kMmio, "mmio") X(kCta, "cta") X(kCluster, "cluster") \
-  X(kGpu, "gpu") X(kSys, "sys") X(kGl, "gl") X( kCa, "ca") X(kCg, "cg") X(kCs, "cs") \
-  X(kLu, "lu") X(kCv, "cv") X(kWb, "wb") X( kWt, "wt") X(kEvictNormalL1, "L1::evict_normal") \
-  X(kEvictUnchangedL1, "L1::evict_unchanged") X( kEvictFirstL1, "L1::" "evict_" "first") \
+  X(kParamEntry, "param::entry") X(kParamFunc, "param::func") X(kNc, "nc") X(kWeak, "weak") \
+  X(kRelaxed, "relaxed") X(kAcquire, "acquire") X(kRelease, "release") X(kAcqRel, "acq_rel") \
+  X(kSc, "sc") X(kVolatile, "volatile") X(kMmio, "mmio") X(kCta, "cta") X(kCluster, "cluster") \
+  X(kGpu, "gpu") X(kSys, "sys") X(kGl, "gl") X(kCa, "ca") X(kCg, "cg") X(kCs, "cs") \
+  X(kLu, "lu") X(kCv, "cv") X(kWb, "wb") X(kWt, "wt") X(kEvictNormalL1, "L1::evict_normal") \
+  X(kEvictUnchangedL1, "L1::evict_unchanged") X(kEvictFirstL1, "L1::evict_first") \
   X(kEvictLastL1, "L1::evict_last") X(kNoAllocateL1, "L1::no_allocate") \
-  X(kEvictNormalL2, "L2::" "evict_" "normal") \
-  X(kEvictFirstL2, "L" "2" ":" ":" "e" "v" "i" "c" "t" "_" "f" "i" "r" "s" "t") \
-  X(kEvictLastL2, "L2::evict_last") X(kCacheHintL2, "L2::cache_" "hint") \
-  X( kPrefetch64, "L2::" "64B") X(kPrefetch128, "L2::128B") X(kPrefetch256, "L2:" ":" "256" "B") \
-  X(kPrefetchL1, "L1") X(kPrefetchL2, "L2") X( kV2, "v2") X(kV4, "v" "4") X(kV8, "v8") \
-  X( kUni, "u" "n" "i") X(kSync, "s" "y" "n" "c") X(kArrive, "arriv" "e") X(kRed, "red") \
-  X(kWait, "wai" "t") X(kWarp, "warp") X(kAligned, "aligned") X(kUp, "up") X(kDown, "down") \
-  X(kBfly, "bfly") X(kIdx, "id" "x") X(kAny, "an" "y") X( kAll, "al" "l") \
-  X(kBallot, "ba" "ll" "o" "t") X(kExch, "exc" "h") X(kCas, "cas") X(kAdd, "add") X(kInc, "inc") \
+  X(kEvictNormalL2, "L2::evict_normal") \
+  X(kEvictFirstL2, "L2::evict_first") \
+  X(kEvictLastL2, "L2::evict_last") X(kCacheHintL2, "L2::cache_hint") \
+  X(kPrefetch64, "L2::64B") X(kPrefetch128, "L2::128B") X(kPrefetch256, "L2::256B") \
+  X(kPrefetchL1, "L1") X(kPrefetchL2, "L2") X(kV2, "v2") X(kV4, "v4") X(kV8, "v8") \
+  X(kUni, "uni") X(kSync, "sync") X(kArrive, "arrive") X(kRed, "red") \
+  X(kWait, "wait") X(kWarp, "warp") X(kAligned, "aligned") X(kUp, "up") X(kDown, "down") \
+  X(kBfly, "bfly") X(kIdx, "idx") X(kAny, "any") X(kAll, "all") \
+  X(kBallot, "ballot") X(kExch, "exch") X(kCas, "cas") X(kAdd, "add") X(kInc, "inc") \
   X(kDec, "dec") X(kMin, "min") X(kMax, "max") X(kNoftz, "noftz") \
   X(kLaunchDependents, "launch_dependents") X(kProxy, "proxy") X(kAsync, "async") \
   X(kAlias, "alias") X(kInit, "init") X(kMbarrierInit, "mbarrier_init") X(kInval, "inval") \
@@ -90,10 +92,16 @@ bool Agrees(Type asked, Type declared);
   X(kNoComplete, "noComplete") X(kTestWait, "test_wait") X(kTryWait, "try_wait") \
   X(kParity, "parity") X(kPendingCount, "pending_count") X(kCommitGroup, "commit_group") \
   X(kWaitGroup, "wait_group") X(kWaitAll, "wait_all") X(kNoinc, "noinc") \
-  X( kMbarrier, "mbarrier") X(kBulk, "bulk") X(kBulkGroup, "bulk_group") X(kRead, "read") \
+  X(kMbarrier, "mbarrier") X(kBulk, "bulk") X(kBulkGroup, "bulk_group") X(kRead, "read") \
   X(kMbarrierCompleteTx, "mbarrier::complete_tx::bytes") X(kMulticast, "multicast::cluster") \
   X(kM8n8, "m8n8") X(kX1, "x1") X(kX2, "x2") X(kX4, "x4") X(kTrans, "trans") \
-  X(kM16n8k8, "m16n8k8") X(kM16n8k16, "m16n8k16") X(kRow, "row") X(kCol, "col") \
+  X(kM8n8k4, "m8n8k4") X(kM8n8k16, "m8n8k16") X(kM8n8k32, "m8n8k32") X(kM8n8k128, "m8n8k128") \
+  X(kM16n8k4, "m16n8k4") X(kM16n8k8, "m16n8k8") X(kM16n8k16, "m16n8k16") \
+  X(kM16n8k32, "m16n8k32") X(kM16n8k64, "m16n8k64") X(kM16n8k128, "m16n8k128") \
+  X(kM16n8k256, "m16n8k256") X(kM16n16k16, "m16n16k16") X(kM32n8k16, "m32n8k16") \
+  X(kM8n32k16, "m8n32k16") X(kM16n16k8, "m16n16k8") X(kRow, "row") X(kCol, "col") \
+  X(kLoad, "load") X(kStore, "store") X(kA, "a") X(kB, "b") X(kC, "c") X(kD, "d") \
+  X(kPack, "pack") X(kReduce, "reduce") X(kCpMask, "cp_mask") X(kRange, "range") \
   X(kLaneid, "laneid")
 // clang-format on
 
@@ -111,19 +119,19 @@ bool FindModifier(std::string_view name, Mod* modifier);
 #define JAX_PTX_SPECIALS(X) \
   X(kTidX, "%tid.x") X(kTidY, "%tid.y") X(kTidZ, "%tid.z") X(kNtidX, "%ntid.x") \
   X(kNtidY, "%ntid.y") X(kNtidZ, "%ntid.z") X(kCtaidX, "%ctaid.x") X(kCtaidY, "%ctaid.y") \
-  X( kCtaidZ, "%ctaid.z") X(kNctaidX, "%nctaid.x") X(kNctaidY, "%nctaid.y") \
+  X(kCtaidZ, "%ctaid.z") X(kNctaidX, "%nctaid.x") X(kNctaidY, "%nctaid.y") \
   X(kNctaidZ, "%nctaid.z") X(kClusteridX, "%clusterid.x") X(kClusteridY, "%clusterid.y") \
-  X( kClusteridZ, "%clusterid.z") X(kNclusteridX, "%nclusterid.x") \
+  X(kClusteridZ, "%clusterid.z") X(kNclusteridX, "%nclusterid.x") \
   X(kNclusteridY, "%nclusterid.y") X(kNclusteridZ, "%nclusterid.z") \
-  X( kClusterCtaidX, "%cluster_ctaid.x") X(kClusterCtaidY, "%cluster_ctaid.y") \
+  X(kClusterCtaidX, "%cluster_ctaid.x") X(kClusterCtaidY, "%cluster_ctaid.y") \
   X(kClusterCtaidZ, "%cluster_ctaid.z") X(kClusterNctaidX, "%cluster_nctaid.x") \
-  X( kClusterNctaidY, "%cluster_nctaid.y") X(kClusterNctaidZ, "%cluster_nctaid.z") \
+  X(kClusterNctaidY, "%cluster_nctaid.y") X(kClusterNctaidZ, "%cluster_nctaid.z") \
   X(kClusterCtarank, "%cluster_ctarank") X(kClusterNctarank, "%cluster_nctarank") \
-  X(kIsExplicitCluster, "%is_explicit_cluster") X(kLaneid, "%laneid") X( kWarpid, "%warpid") \
+  X(kIsExplicitCluster, "%is_explicit_cluster") X(kLaneid, "%laneid") X(kWarpid, "%warpid") \
   X(kNwarpid, "%nwarpid") X(kSmid, "%smid") X(kNsmid, "%nsmid") X(kGridid, "%gridid") \
   X(kLanemaskEq, "%lanemask_eq") X(kLanemaskLe, "%lanemask_le") X(kLanemaskLt, "%lanemask_lt") \
   X(kLanemaskGe, "%lanemask_ge") X(kLanemaskGt, "%lanemask_gt") \
-  X(kDynamicSmemSize, "%dynamic_smem_size") X( kTotalSmemSize, "%total_smem_size") \
+  X(kDynamicSmemSize, "%dynamic_smem_size") X(kTotalSmemSize, "%total_smem_size") \
   X(kAggrSmemSize, "%aggr_smem_size") X(kClock, "%clock") X(kClockHi, "%clock_hi") \
   X(kClock64, "%clock64") X(kGlobaltimer, "%globaltimer") X(kGlobaltimerLo, "%globaltimer_lo") \
   X(kGlobaltimerHi, "%globaltimer_hi")

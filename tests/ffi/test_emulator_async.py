@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -173,47 +172,6 @@ def test_matrices_to_and_from_shared_memory(trans: str):
             matrix = matrices[m].T if trans else matrices[m]
             assert fragments[lane, m].tolist() == matrix[row, column : column + 2].tolist()
     np.testing.assert_array_equal(y[256:], x)
-
-
-@pytest.mark.parametrize("name", ["f16", "bf16"])
-@pytest.mark.parametrize("k", [8, 16])
-def test_mma(name: str, k: int):
-    dtype = np.dtype(np.float16 if name == "f16" else ml_dtypes.bfloat16)
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((16, k)).astype(dtype), rng.standard_normal((k, 8)).astype(dtype)
-    c, d = rng.standard_normal((16, 8)).astype(np.float32), np.zeros((16, 8), np.float32)
-    n_a, n_b = k // 4, k // 8
-    loads = []
-    for r in range(n_a):  # A is row-major, two columns a register
-        offset = f"mad.lo.u32 %r20, %r11, 2, {8 * (r // 2)}; mad.lo.u32 %r21, %r10, {k}, {8 * k * (r % 2)};"
-        loads.append(
-            f"{offset} add.u32 %r20, %r20, %r21; mad.wide.u32 %rd1, %r20, 2, %a; "
-            f"ld.global.b32 %r{30 + r}, [%rd1];"
-        )
-    for r in range(n_b):  # two rows of a column
-        loads.append(
-            f"mad.lo.u32 %r20, %r11, 2, {8 * r}; mad.lo.u32 %r20, %r20, 8, %r10; "
-            f"mad.wide.u32 %rd1, %r20, 2, %b;"
-            f"ld.global.b16 %h1, [%rd1]; ld.global.b16 %h2, [%rd1+16]; mov.b32 %r{40 + r}, {{%h1, %h2}};"
-        )
-    fragment = (
-        "mad.lo.u32 %r20, %r10, 8, 0; mad.lo.u32 %r20, %r11, 2, %r20; mad.wide.u32 %rd2, %r20, 4, "
-    )
-    body = (
-        "shr.u32 %r10, %t, 2; and.b32 %r11, %t, 3;"
-        + "".join(loads)
-        + fragment
-        + "%c; ld.global.v2.f32 {%f1, %f2}, [%rd2]; ld.global.v2.f32 {%f3, %f4}, [%rd2+256];"
-        + f"mma.sync.aligned.m16n8k{k}.row.col.f32.{name}.{name}.f32 {{%f5, %f6, %f7, %f8}},"
-        + f"{{{', '.join(f'%r{30 + r}' for r in range(n_a))}}},"
-        + f"{{{', '.join(f'%r{40 + r}' for r in range(n_b))}}},"
-        + "{%f1, %f2, %f3, %f4};"
-        + fragment
-        + "%y; st.global.v2.f32 [%rd2], {%f5, %f6}; st.global.v2.f32 [%rd2+256], {%f7, %f8};"
-    )
-    emulate(kernel(body, ["a", "b", "c", "y"]), [a, b, c, d])
-    want = a.astype(np.float64) @ b.astype(np.float64) + c
-    np.testing.assert_allclose(d, want, rtol=1e-6, atol=1e-6)
 
 
 def test_stores_to_another_cta_that_count_bytes():

@@ -139,6 +139,60 @@ def test_called_functions_and_local_arrays(text: str):
         assert got == steps + sum(trail)
 
 
+MATRICES = {"f16": np.float16, "bf16": BF16, "tf32": np.float32, "mma": np.float16}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_tensor_cores(text: str, name: str):
+    """wmma, and mma.sync with ldmatrix and cp.async."""
+    a, b = normal(32, 32).astype(MATRICES[name]), normal(32, 32).astype(MATRICES[name])[::-1].copy()
+    c = np.zeros((32, 32), np.float32)
+    emulate(text, [a, b, c], entry=f"matmul_{name}")
+    if name == "tf32":  # the hardware reads no more of a float32
+        a, b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    wide = a.astype(np.float64), b.astype(np.float64)
+    want = wide[0] @ wide[1] if name == "mma" else 2 * (wide[0] @ wide[1].T + 0.5)
+    np.testing.assert_allclose(c, want, rtol=1e-5, atol=1e-5)
+
+
+def test_softmax(text: str):
+    x, y = 5 * normal(11, 70), np.zeros((11, 70), np.float32)
+    emulate(text, [x, y], entry="softmax", grid=(2, 1, 1), block=(32, 3, 1))
+    want = np.exp(x - x.max(1, keepdims=True).astype(np.float64))
+    np.testing.assert_allclose(y, want / want.sum(1, keepdims=True), rtol=1e-5, atol=1e-9)
+
+
+def test_bit_tricks(text: str):
+    a, b = integers(1, 2**32, 70, np.uint32), integers(1, 2**16, 71, np.uint32)[:70].copy()
+    out = np.zeros(70, np.uint32)
+    emulate(text, [a, b, out], entry="bit_tricks", block=(70, 1, 1))
+
+    def permuted(x: int, y: int) -> int:
+        of = x.to_bytes(4, "little") + y.to_bytes(4, "little")
+        return int.from_bytes(bytes(of[k] for k in (4, 7, 1, 3)), "little")
+
+    for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+        shift = y % 32
+        want = (
+            x // y,
+            x % y,
+            int(f"{x:032b}"[::-1], 2) ^ y.bit_count(),
+            (y << shift | x >> (32 - shift)) % 2**32,
+            permuted(x, y),
+            x // 10 * 7 + x % 1000,
+            (x & -x).bit_length() * 1000 + 32 - y.bit_length(),
+        )
+        assert out[i] == want[i % 7] % 2**32, i
+
+
+def test_module_variables(text: str):
+    x, y, count = np.linspace(-3, 3, 64), np.zeros(64), np.zeros(1, np.int32)
+    emulate(text, [x, y, count], 2, entry="polynomial", block=(64, 1, 1))
+    want = np.polynomial.polynomial.polyval(x, [0.5, -1, 2, 0.25, 3])
+    np.testing.assert_allclose(y, want, rtol=1e-12)
+    assert count[0] == 100 + (y > 0).sum()
+
+
 def test_cluster_reduce(text: str):
     if "cluster_reduce" not in text:
         assert ".target sm_80" in text

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cstdint>
+#include <mma.h>
 namespace cg = cooperative_groups;
 
 extern "C" __global__ void block_reduce(const float* x, float* y) {
@@ -146,6 +147,128 @@ extern "C" __global__ void local_arrays(int* y) {
   int sum = steps;
   for (int i = 0; i < 8; ++i) sum += trail[(i + threadIdx.x) % 8];
   y[threadIdx.x] = sum;
+}
+
+// One warp multiplies 32 x 32 matrices with the tensor cores, tile by tile.
+template <class T, int depth, class Load>
+__device__ void tensor_matmul(const Load* a, const Load* b, float* c) {
+  using namespace nvcuda::wmma;
+  constexpr int n = 32;
+  for (int row = 0; row < n; row += 16) {
+    for (int column = 0; column < n; column += 16) {
+      fragment<accumulator, 16, 16, depth, float> sum;
+      fill_fragment(sum, 0.5f);
+      for (int k = 0; k < n; k += depth) {
+        fragment<matrix_a, 16, 16, depth, T, row_major> left;
+        fragment<matrix_b, 16, 16, depth, T, col_major> right;
+        load_matrix_sync(left, a + row * n + k, n);
+        load_matrix_sync(right, b + column * n + k, n);
+        mma_sync(sum, left, right, sum);
+      }
+      for (int e = 0; e < sum.num_elements; ++e) sum.x[e] *= 2;
+      store_matrix_sync(c + row * n + column, sum, n, mem_row_major);
+    }
+  }
+}
+
+extern "C" __global__ void matmul_f16(const __half* a, const __half* b, float* c) {
+  tensor_matmul<__half, 16>(a, b, c);
+}
+
+extern "C" __global__ void matmul_bf16(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c) {
+  tensor_matmul<__nv_bfloat16, 16>(a, b, c);
+}
+
+extern "C" __global__ void matmul_tf32(const float* a, const float* b, float* c) {
+  tensor_matmul<nvcuda::wmma::precision::tf32, 8>(a, b, c);
+}
+
+// The same product with mma.sync and ldmatrix, as libraries of kernels write it, from shared memory
+// that cp.async fills.
+extern "C" __global__ void matmul_mma(const __half* a, const __half* b, float* c) {
+  constexpr int n = 32;
+  __shared__ __align__(16) __half left[n * n], right[n * n];
+  int lane = threadIdx.x;
+  for (int i = lane * 8; i < n * n; i += 32 * 8) {
+    unsigned to_left = __cvta_generic_to_shared(left + i), to_right = __cvta_generic_to_shared(right + i);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_left), "l"(a + i));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_right), "l"(b + i));
+  }
+  asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;");
+  __syncthreads();
+  for (int row = 0; row < n; row += 16) {
+    for (int column = 0; column < n; column += 8) {
+      float sum[4] = {};
+      for (int k = 0; k < n; k += 16) {
+        unsigned x[4], y[2];
+        unsigned from = __cvta_generic_to_shared(left + (row + lane % 16) * n + k + lane / 16 * 8);
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(from));
+        from = __cvta_generic_to_shared(right + (k + lane % 16) * n + column);
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(y[0]), "=r"(y[1])
+                     : "r"(from));
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+            "{%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+      }
+      float* out = c + (row + lane / 4) * n + column + lane % 4 * 2;
+      out[0] = sum[0], out[1] = sum[1], out[8 * n] = sum[2], out[8 * n + 1] = sum[3];
+    }
+  }
+}
+
+// Sums of each row by warps that walk down a grid, with a functor through a template and early exits.
+template <class Combine>
+__device__ float warp_reduce(float value, Combine combine) {
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = combine(value, __shfl_xor_sync(0xffffffff, value, offset));
+  return value;
+}
+
+extern "C" __global__ void softmax(const float* x, float* y) {
+  constexpr int rows = 11, n = 70;
+  for (int row = blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += gridDim.x * blockDim.y) {
+    float most = -INFINITY, sum = 0;
+    for (int i = threadIdx.x; i < n; i += 32) most = fmaxf(most, x[row * n + i]);
+    most = warp_reduce(most, [](float a, float b) { return fmaxf(a, b); });
+    for (int i = threadIdx.x; i < n; i += 32) sum += __expf(x[row * n + i] - most);
+    sum = warp_reduce(sum, [](float a, float b) { return a + b; });
+    for (int i = threadIdx.x; i < n; i += 32) y[row * n + i] = __expf(x[row * n + i] - most) / sum;
+  }
+}
+
+// Unsigned division and modulo, shifts, bit counts, and a switch.
+extern "C" __global__ void bit_tricks(const unsigned* a, const unsigned* b, unsigned* out) {
+  int i = threadIdx.x;
+  unsigned x = a[i], y = b[i], r;
+  switch (i % 7) {
+    case 0: r = x / y; break;
+    case 1: r = x % y; break;
+    case 2: r = __brev(x) ^ __popc(y); break;
+    case 3: r = __funnelshift_l(x, y, y & 31); break;
+    case 4: r = __byte_perm(x, y, 0x3174); break;
+    case 5: r = x / 10 * 7 + x % 1000; break;
+    default: r = __ffs(x) * 1000 + __clz(y);
+  }
+  out[i] = r;
+}
+
+// A linked list and a constant table, in module variables.
+__constant__ float weights[5] = {0.5f, -1.0f, 2.0f, 0.25f, 3.0f};
+__device__ int visits = 100;
+
+extern "C" __global__ void polynomial(const double* x, double* y, int* count) {
+  int i = threadIdx.x;
+  double value = 0;
+  for (int k = 4; k >= 0; --k) value = value * x[i] + weights[k];
+  y[i] = value;
+  if (value > 0) atomicAdd(&visits, 1);
+  __syncthreads();
+  if (i == 0) *count = visits;
 }
 
 #if __CUDA_ARCH__ >= 900
