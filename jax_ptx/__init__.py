@@ -12,6 +12,7 @@ from jax_ptx.dsl import ptx as ptx
 from jax_ptx.dsl import reg as reg
 from jax_ptx.dsl import smem as smem
 from jax_ptx.dsl.tile import RunTime as RunTime
+from jax_ptx.dsl.tile import Tensor as Tensor
 from jax_ptx.dsl.tile import Tile as Tile
 from jax_ptx.kernel import Kernel as Kernel
 from jax_ptx.kernel import kernel as kernel

@@ -6,11 +6,29 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Dim3: TypeAlias = tuple[int, int, int]
 Size: TypeAlias = int | tuple[int, ...] | list[int]
-Grid: TypeAlias = Size | Callable[..., Size]
+
+
+class GridOfKeywords(Protocol):
+    """A function that takes the variables as `**dims`."""
+
+    def __call__(self, **dims: int) -> Size: ...
+
+
+# The variables come as keywords. It is by their number that a type checker knows a lambda's parameters, which
+# `Callable[..., Size]` leaves unknown.
+GridFunction: TypeAlias = (
+    Callable[[], Size]
+    | Callable[[int], Size]
+    | Callable[[int, int], Size]
+    | Callable[[int, int, int], Size]
+    | Callable[[int, int, int, int], Size]
+    | GridOfKeywords
+)
+Grid: TypeAlias = Size | GridFunction
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -62,7 +80,7 @@ def grid_size(kernel: str, grid: Grid, dims: Mapping[str, Any], cluster: Dim3) -
     Raises:
         TypeError, ValueError: it is not up to three ints within the limits.
     """
-    value = grid(**_accepted(grid, dims)) if callable(grid) else grid
+    value = _evaluated(grid, dims) if callable(grid) else grid
     size = _dim3(kernel, "grid", value)
     if any(not 0 <= n <= limit for n, limit in zip(size, MAX_GRID, strict=True)):
         raise ValueError(f"{kernel}: grid must lie between (0, 0, 0) and {MAX_GRID}, got {size}")
@@ -71,11 +89,11 @@ def grid_size(kernel: str, grid: Grid, dims: Mapping[str, Any], cluster: Dim3) -
     return size
 
 
-def _accepted(grid: Callable[..., Any], dims: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluated(grid: Callable[..., Size], dims: Mapping[str, Any]) -> Size:
     parameters = inspect.signature(grid).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return dict(dims)
-    return {name: value for name, value in dims.items() if name in parameters}
+        return grid(**dims)
+    return grid(**{name: value for name, value in dims.items() if name in parameters})
 
 
 def _dim3(kernel: str, what: str, value: Any) -> Dim3:

@@ -43,11 +43,13 @@ class DType:
     )
 
     def __init__(self, name: str, bits: int, kind: Kind, numpy_name: str | None) -> None:
-        self.name = name
-        self.bits = bits
+        self.name: str = name
+        self.bits: int = bits
         self.kind: Kind = kind
-        self.numpy_name = numpy_name
-        self.conversion = name
+        self.numpy_name: str | None = numpy_name
+        self.conversion: str = name
+        self.register: str
+        self.prefix: str
         if kind == "pred":
             self.register, self.prefix = "pred", "%p"
         elif name in ("f32", "f64"):
@@ -55,7 +57,8 @@ class DType:
         else:
             self.register, self.prefix = _REGISTERS[max(bits, 16)]
         untyped = kind == "float" and name not in ("f32", "f64")
-        self.memory = f"b{bits}" if untyped else name
+        self.memory: str = f"b{bits}" if untyped else name
+        self.move: str
         if untyped or bits < 16:
             self.move = name if kind == "pred" else self.register
         else:
@@ -68,27 +71,27 @@ class DType:
         return self.name
 
 
-pred = DType("pred", 1, "pred", None)
-b8 = DType("b8", 8, "bits", "uint8")
-b16 = DType("b16", 16, "bits", "uint16")
-b32 = DType("b32", 32, "bits", "uint32")
-b64 = DType("b64", 64, "bits", "uint64")
-u8 = DType("u8", 8, "unsigned", "uint8")
-u16 = DType("u16", 16, "unsigned", "uint16")
-u32 = DType("u32", 32, "unsigned", "uint32")
-u64 = DType("u64", 64, "unsigned", "uint64")
-s8 = DType("s8", 8, "signed", "int8")
-s16 = DType("s16", 16, "signed", "int16")
-s32 = DType("s32", 32, "signed", "int32")
-s64 = DType("s64", 64, "signed", "int64")
-f16 = DType("f16", 16, "float", "float16")
-f16x2 = DType("f16x2", 32, "float", None)
-bf16 = DType("bf16", 16, "float", "bfloat16")
-bf16x2 = DType("bf16x2", 32, "float", None)
-f32 = DType("f32", 32, "float", "float32")
-f64 = DType("f64", 64, "float", "float64")
-e4m3 = DType("e4m3", 8, "float", "float8_e4m3fn")
-e5m2 = DType("e5m2", 8, "float", "float8_e5m2")
+pred: DType = DType("pred", 1, "pred", None)
+b8: DType = DType("b8", 8, "bits", "uint8")
+b16: DType = DType("b16", 16, "bits", "uint16")
+b32: DType = DType("b32", 32, "bits", "uint32")
+b64: DType = DType("b64", 64, "bits", "uint64")
+u8: DType = DType("u8", 8, "unsigned", "uint8")
+u16: DType = DType("u16", 16, "unsigned", "uint16")
+u32: DType = DType("u32", 32, "unsigned", "uint32")
+u64: DType = DType("u64", 64, "unsigned", "uint64")
+s8: DType = DType("s8", 8, "signed", "int8")
+s16: DType = DType("s16", 16, "signed", "int16")
+s32: DType = DType("s32", 32, "signed", "int32")
+s64: DType = DType("s64", 64, "signed", "int64")
+f16: DType = DType("f16", 16, "float", "float16")
+f16x2: DType = DType("f16x2", 32, "float", None)
+bf16: DType = DType("bf16", 16, "float", "bfloat16")
+bf16x2: DType = DType("bf16x2", 32, "float", None)
+f32: DType = DType("f32", 32, "float", "float32")
+f64: DType = DType("f64", 64, "float", "float64")
+e4m3: DType = DType("e4m3", 8, "float", "float8_e4m3fn")
+e5m2: DType = DType("e5m2", 8, "float", "float8_e5m2")
 
 ALL: tuple[DType, ...] = (
     *(pred, b8, b16, b32, b64, u8, u16, u32, u64, s8, s16, s32, s64),

@@ -23,8 +23,10 @@ class _Block:
         statement: what the author enters it with.
     """
 
-    what = "a block"
-    statement = "with"
+    what: str = "a block"
+    statement: str = "with"
+    trace: Trace
+    number: int
 
     def __new__(cls, *_: object, **__: object) -> Self:
         block = super().__new__(cls)
@@ -73,6 +75,7 @@ class else_(_Block):  # noqa: N801
     """`with ptx.else_():` straight after a `ptx.if_` runs in the other threads."""
 
     what = "ptx.else_"
+    end: str
 
     def open(self) -> None:
         trace = self.trace
@@ -94,8 +97,8 @@ class else_(_Block):  # noqa: N801
 class _Loop(_Block):
     """A loop: `again` is where `ptx.continue_` goes, `end` is where `ptx.break_` goes."""
 
-    continued = False
-    broken = False
+    continued: bool = False
+    broken: bool = False
 
     @property
     def end(self) -> str:
@@ -151,13 +154,16 @@ class loop(_Loop):  # noqa: N801
     """
 
     what = "ptx.loop"
+    left: Reg
 
     def __init__(
         self, count_or_label: int | Reg | str | None = None, *, pred: Reg | NotPred | None = None
     ) -> None:
         count_or_label = plain(count_or_label)
-        self.count = None if isinstance(count_or_label, str | None) else count_or_label
-        self.name = count_or_label if isinstance(count_or_label, str) else None
+        self.count: int | Reg | None = (
+            None if isinstance(count_or_label, str | None) else count_or_label
+        )
+        self.name: str | None = count_or_label if isinstance(count_or_label, str) else None
         self.pred = pred
 
     def open(self) -> None:

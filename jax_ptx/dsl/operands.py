@@ -31,9 +31,9 @@ class Value:
     __slots__ = ("operand", "text", "trace")
 
     def __init__(self, trace: Trace, text: str, operand: Operand) -> None:
-        self.trace = trace
-        self.text = text
-        self.operand = operand
+        self.trace: Trace = trace
+        self.text: str = text
+        self.operand: Operand = operand
 
     def __str__(self) -> str:
         return self.text
@@ -54,8 +54,8 @@ class Address(Value):
     ) -> None:
         text = f"[{base}+{offset}]" if offset else f"[{base}]"
         super().__init__(trace, text, _ADDRESS_IN[base_type] if base_type else ADDRESS)
-        self.symbol = None if base_type else base
-        self.place = "narrow" if base_type and base_type.bits == 32 else place
+        self.symbol: str | None = None if base_type else base
+        self.place: str = "narrow" if base_type and base_type.bits == 32 else place
 
 
 def plain(value: Any) -> Any:

@@ -91,11 +91,11 @@ class _Cluster:
         self.wait(aligned=aligned, pred=pred)
 
 
-inst = Instruction()
-special = SpecialRegisters()
-warp = Warp()
-bar = _Bar()
-cluster = _Cluster()
+inst: Instruction = Instruction()
+special: SpecialRegisters = SpecialRegisters()
+warp: Warp = Warp()
+bar: _Bar = _Bar()
+cluster: _Cluster = _Cluster()
 
 
 def addr(base: Reg | SharedArray | Tensor | Address | str, offset: int | None = None) -> Address:

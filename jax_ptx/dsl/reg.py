@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias, overload
 
-from jax_ptx.dsl import operators
+from jax_ptx.dsl import isa, operators
 from jax_ptx.dsl.operands import REGISTER, SPECIAL, Value, float_text, plain
 from jax_ptx.dsl.trace import Trace, current
 from jax_ptx.types import DType, pred, u32
@@ -26,7 +26,7 @@ class Reg(Value):
 
     def __init__(self, trace: Trace, text: str, dtype: DType) -> None:
         super().__init__(trace, text, REGISTER[dtype])
-        self.dtype = dtype
+        self.dtype: DType = dtype
 
     def fresh(self, dtype: DType) -> Reg:
         """A new register of the same trace."""
@@ -173,7 +173,8 @@ class Reg(Value):
     def __ne__(self, other: object) -> Reg:  # type: ignore[override]
         return operators.compare("ne", self, other)
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:  # `==` emits an instruction: a register is its own key
+        return object.__hash__(self)
 
     def __rlshift__(self, other: object) -> NoReturn:
         self._number_first("<<", other)
@@ -229,18 +230,18 @@ class Special(Reg):
 
     def __init__(self, trace: Trace, text: str, dtype: DType) -> None:
         super().__init__(trace, text, dtype)
-        self.operand = SPECIAL[dtype]
+        self.operand: isa.Operand = SPECIAL[dtype]
 
 
 class NotPred(Value):
     """The negation of a predicate register, `!%p0`: for guards and branches; no instruction."""
 
     __slots__ = ("reg",)
-    dtype = pred
+    dtype: DType = pred
 
     def __init__(self, register: Reg) -> None:
         super().__init__(register.trace, f"!{register.text}", register.operand)
-        self.reg = register
+        self.reg: Reg = register
 
     def __repr__(self) -> str:
         return f"NotPred({self.reg.text})"
@@ -268,7 +269,7 @@ class RegArray(Sequence[Reg]):
 
     def __init__(self, regs: list[Reg], dtype: DType) -> None:
         self._regs = regs
-        self.dtype = dtype
+        self.dtype: DType = dtype
 
     def __len__(self) -> int:
         return len(self._regs)

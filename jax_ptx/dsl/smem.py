@@ -32,7 +32,8 @@ class SharedArray(Value):
         # Where the array is placed is known at the end of the trace: the text holds a reference.
         super().__init__(trace, f"\0{index}+{offset}\0", SYMBOL)
         self._index, self._offset = index, offset
-        self.shape, self.dtype = shape, dtype
+        self.shape: tuple[int, ...] = shape
+        self.dtype: DType = dtype
 
     @property
     def name(self) -> str:

@@ -24,7 +24,8 @@ def special_register(name: str, dtype: DType) -> Reg:
 
 class _Scalar:
     def __init__(self, name: str, dtype: DType) -> None:
-        self.name, self.dtype = name, dtype
+        self.name: str = name
+        self.dtype: DType = dtype
 
     def __call__(self) -> Reg:
         return special_register(self.name, self.dtype)
@@ -32,14 +33,22 @@ class _Scalar:
 
 class _Triple:
     def __init__(self, name: str) -> None:
-        self.x = _Scalar(f"{name}.x", u32)
-        self.y = _Scalar(f"{name}.y", u32)
-        self.z = _Scalar(f"{name}.z", u32)
+        self.x: _Scalar = _Scalar(f"{name}.x", u32)
+        self.y: _Scalar = _Scalar(f"{name}.y", u32)
+        self.z: _Scalar = _Scalar(f"{name}.z", u32)
 
 
 class SpecialRegisters:
     """The namespace `ptx.special`."""
 
+    tid: _Triple
+    ntid: _Triple
+    ctaid: _Triple
+    nctaid: _Triple
+    clusterid: _Triple
+    nclusterid: _Triple
+    cluster_ctaid: _Triple
+    cluster_nctaid: _Triple
     tid, ntid, ctaid, nctaid = map(_Triple, TRIPLES)
     clusterid, nclusterid, cluster_ctaid, cluster_nctaid = map(_Triple, CLUSTER_TRIPLES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -105,8 +106,8 @@ class Tensor(Value):
         self, trace: Trace, name: str, shape: tuple[int | RunTime, ...] | None, dtype: DType | None
     ) -> None:
         super().__init__(trace, name, SYMBOL)
-        self.shape = shape
-        self.dtype = dtype
+        self.shape: tuple[int | RunTime, ...] | None = shape
+        self.dtype: DType | None = dtype
 
     @property
     def name(self) -> str:
@@ -121,7 +122,13 @@ class Tensor(Value):
             "ptx.inst.ld and ptx.inst.st load and store at ptx.addr(address + offset)",
         )
 
-    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __getitem__ = __setitem__ = _no_elements
+    __add__: Callable[..., NoReturn] = _no_elements
+    __radd__: Callable[..., NoReturn] = _no_elements
+    __sub__: Callable[..., NoReturn] = _no_elements
+    __mul__: Callable[..., NoReturn] = _no_elements
+    __rmul__: Callable[..., NoReturn] = _no_elements
+    __getitem__: Callable[..., NoReturn] = _no_elements
+    __setitem__: Callable[..., NoReturn] = _no_elements
 
     def __repr__(self) -> str:
         return f"Tensor({self.text}, {self.shape}, {self.dtype})"

@@ -75,7 +75,7 @@ class Trace:
         self.target = target
         self.version = version
         self.tensors: dict[str, Tensor] = {}
-        self.run_time_dims = tuple(run_time_dims)
+        self.run_time_dims: tuple[str, ...] = tuple(run_time_dims)
         self.dynamic_bytes = dynamic_bytes
         self.batch: Batch | None = None
         self.body: list[str] = []
