@@ -19,6 +19,10 @@ test: $(VENV)/installed-test
 matrix: $(VENV)/installed-dev
 	$(BIN)/python -m nox
 
+# An sdist and a wheel in dist/ that needs no compiler; tried in an environment that has none.
+wheel: $(VENV)/installed-dev
+	$(BIN)/python -m nox --session wheel
+
 lint: $(VENV)/installed-dev
 	$(BIN)/pre-commit run --all-files
 
