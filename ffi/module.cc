@@ -175,6 +175,42 @@ void LaunchOnDevice(nb::dict attributes, nb::sequence list, int64_t n_results, i
   RaiseIfError(status);
 }
 
+// A record that is read once and launched often.
+class Launcher {
+ public:
+  Launcher(nb::dict attributes, int64_t n_results)
+      : holder_(std::move(attributes)), n_results_(n_results) {}
+  Launcher(const Launcher&) = delete;  // the record's views point into the holder
+
+  void Launch(int device, uint64_t stream, const nb::args& values) const {
+    const size_t n_buffers = values.size() / 2;
+    CheckResultCount(n_buffers, n_results_);
+    Buffers buffers;
+    for (size_t i = 0; i < n_buffers; ++i) {
+      buffers.push_back(
+          {Unsigned(values[2 * i]), Unsigned(values[2 * i + 1]), i + n_results_ >= n_buffers});
+    }
+    Status status;
+    {
+      nb::gil_scoped_release release;
+      status = cuda::Launch(holder_.record, buffers, device, reinterpret_cast<void*>(stream));
+    }
+    RaiseIfError(status);
+  }
+
+ private:
+  static uint64_t Unsigned(const nb::handle value) {
+    const unsigned long long result = PyLong_AsUnsignedLongLong(value.ptr());
+    if (result == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
+      throw nb::python_error();
+    }
+    return result;
+  }
+
+  const DictRecord holder_;
+  const int64_t n_results_;
+};
+
 nb::dict Registrations() {
   const auto capsule = [](XLA_FFI_Handler* handler) {
     return nb::capsule(reinterpret_cast<void*>(handler));
@@ -237,6 +273,16 @@ Args:
 Raises:
     ValueError: sizes or limits do not hold, or the driver refuses the text.
     RuntimeError: there is no driver, it is too old for the text, or the launch failed.)");
+
+  nb::class_<Launcher>(m, "Launcher", "What `launch` does, for a record that is launched often.")
+      .def(nb::init<nb::dict, int64_t>(), nb::arg("attributes"), nb::arg("n_results"),
+           nb::sig("def __init__(self, attributes: dict[str, object], n_results: int) -> None"),
+           "Reads the record, as Launch.attributes() gives it.")
+      .def("__call__", &Launcher::Launch, nb::arg("device"), nb::arg("stream"),
+           nb::arg("addresses_and_bytes"),
+           nb::sig("def __call__(self, device: int, stream: int, *addresses_and_bytes: int) "
+                   "-> None"),
+           "Enqueues it: address and bytes of each buffer by turns.");
 }
 
 }  // namespace

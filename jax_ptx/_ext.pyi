@@ -56,3 +56,12 @@ def launch(
         ValueError: sizes or limits do not hold, or the driver refuses the text.
         RuntimeError: there is no driver, it is too old for the text, or the launch failed.
     """
+
+class Launcher:
+    """What `launch` does, for a record that is launched often."""
+
+    def __init__(self, attributes: dict[str, object], n_results: int) -> None:
+        """Reads the record, as Launch.attributes() gives it."""
+
+    def __call__(self, device: int, stream: int, *addresses_and_bytes: int) -> None:
+        """Enqueues it: address and bytes of each buffer by turns."""

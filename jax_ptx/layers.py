@@ -53,9 +53,6 @@ def normalize(
     """
     # The originals' promotions, also where the caller made JAX strict.
     with jax.numpy_dtype_promotion("standard"):
-        if weight is not None and weight_offset != 0:
-            wide = jnp.promote_types(weight.dtype, jnp.float32)
-            weight = weight.astype(wide) + jnp.asarray(weight_offset, wide)
         trailing = reduced == tuple(range(x.ndim - len(reduced), x.ndim)) and len(reduced) > 0
         if (
             trailing
@@ -65,7 +62,13 @@ def normalize(
             and (weight is None or set(features) <= set(reduced))
             and _kernel_takes(x, weight, reduced, eps, statistic, result)
         ):
-            return _by_rows(x, weight, len(reduced), features, eps, implementation)
+            options: dict[str, Any] = {"eps": float(eps), "implementation": implementation}
+            if weight is not None:
+                options["weight_offset"] = weight_offset
+            return _by_rows(x, weight, len(reduced), features, options)
+        if weight is not None and weight_offset != 0:
+            wide = jnp.promote_types(weight.dtype, jnp.float32)
+            weight = weight.astype(wide) + jnp.asarray(weight_offset, wide)
         wide = x.astype(statistic)
         squares = jax.lax.square(wide)
         if jnp.iscomplexobj(wide):
@@ -116,8 +119,7 @@ def _by_rows(
     weight: jax.Array | None,
     n_reduced: int,
     features: tuple[int, ...],
-    eps: Any,
-    implementation: Implementation | None,
+    options: dict[str, Any],
 ) -> jax.Array:
     lead, row = x.shape[: x.ndim - n_reduced], x.shape[x.ndim - n_reduced :]
     if weight is not None:
@@ -126,7 +128,7 @@ def _by_rows(
         )
         weight = jnp.broadcast_to(along, row).reshape(-1)
     rows = x if n_reduced == 1 else x.reshape(*lead, math.prod(row))
-    return rms_norm(rows, weight, eps=float(eps), implementation=implementation).reshape(x.shape)
+    return rms_norm(rows, weight, **options).reshape(x.shape)
 
 
 def _along(value: jax.Array, x: jax.Array, features: tuple[int, ...]) -> jax.Array:

@@ -45,7 +45,7 @@ ALLOWED = {
     "ops.vectors": ("types", "dsl", "ops.layout"),
     "ops.reduce": ("dsl", "ops.layout"),
     "ops": ("launch", "ops"),
-    "torch": ("_ext", "launch", "types"),
+    "torch": ("_ext", "launch", "ops.rms_norm", "torch"),
     "layers": ("ops",),
     "flax": ("flax", "layers", "ops"),
     "equinox": ("layers", "ops"),

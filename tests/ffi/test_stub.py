@@ -18,16 +18,19 @@ def signature(node: ast.FunctionDef) -> str:
 
 
 def test_names() -> None:
-    named = {n.name for n in STUB.body if isinstance(n, ast.FunctionDef)}
+    named = {n.name for n in STUB.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     named |= {n.target.id for n in STUB.body if isinstance(n, ast.AnnAssign)}
     assert named == {name for name in vars(_ext) if not name.startswith("__")}
 
 
 def test_signatures() -> None:
-    for node in STUB.body:
-        if isinstance(node, ast.FunctionDef):
-            written = getattr(_ext, node.name).__nb_signature__[0][0]
-            written = written.replace("collections.abc.", "")
-            (parsed,) = ast.parse(f"{written}: ...").body
-            assert isinstance(parsed, ast.FunctionDef)
-            assert signature(parsed) == signature(node)
+    owners = [(_ext, STUB.body)]
+    owners += [(getattr(_ext, n.name), n.body) for n in STUB.body if isinstance(n, ast.ClassDef)]
+    for owner, body in owners:
+        for node in body:
+            if isinstance(node, ast.FunctionDef):
+                written = getattr(owner, node.name).__nb_signature__[0][0]
+                written = written.replace("collections.abc.", "")
+                (parsed,) = ast.parse(f"{written}: ...").body
+                assert isinstance(parsed, ast.FunctionDef)
+                assert signature(parsed) == signature(node)

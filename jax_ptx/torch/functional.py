@@ -1,0 +1,217 @@
+"""RMS norm of PyTorch tensors.
+
+A call on plain tensors takes the short way: one look-up of its plan, and an autograd node where a
+gradient is needed. What traces, records or wraps tensors (torch.compile, export, fake tensors, dispatch
+modes, subclasses) sees the registered operators of `ops` instead; under torch.func's transformations and
+in forward-mode differentiation the formula runs, of which PyTorch knows every derivative.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch.autograd import forward_ad
+
+from jax_ptx.torch import formula, ops
+from jax_ptx.torch.plan import Optional, Plan, checked_plan
+
+Implementation = Literal["ptx", "torch"]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_NVIDIA = torch.version.hip is None  # ROCm's devices call themselves "cuda" too
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    eps: float | None = 1e-6,
+    weight_offset: float = 0.0,
+    round_before_weight: bool = False,
+    implementation: Implementation | None = None,
+) -> torch.Tensor:
+    """Root mean square layer normalisation over the last dimension.
+
+    `y = x / sqrt(mean(x**2, -1) + eps) * (weight_offset + weight)`; statistics and products are float32
+    (float64 for float64), and the result is rounded once. The backward pass is one kernel too, and
+    derivatives of any order exist.
+
+    Args:
+        x: `[..., n]`; float16, bfloat16, float32 or float64. A kernel reads rows that lie n elements
+            apart: what is strided or expanded otherwise, or begins at an address that its vectors do not
+            fit, is copied first.
+        weight: `[n]`, any of those dtypes, on x's device; None means no scaling.
+        eps: added to the mean of squares; None: the epsilon of the dtype that the mean is computed in,
+            as in `torch.nn.functional.rms_norm`.
+        weight_offset: added to the weight in float32: 1.0 for weights stored around zero, as Gemma's.
+        round_before_weight: rounds the normalised x to x's dtype before the multiplication with the
+            weight, as Hugging Face's Llama does.
+        implementation: "ptx": the kernel, on an NVIDIA GPU or, on a CPU, in the emulator (for tests: it
+            checks every access, and is slow). "torch": the plain formula. None: "ptx" on a GPU and "torch"
+            elsewhere.
+
+    Returns:
+        A contiguous tensor of x's shape and dtype. Under CUDA autocast operands are cast to float32
+        first, as those of `torch.nn.functional.rms_norm` are.
+
+    Raises:
+        TypeError: for a dtype that is not listed, or an argument of another kind.
+        ValueError: for shapes and devices that do not fit, a number that float32 does not hold, or an
+            unknown implementation.
+    """
+    options = (eps, weight_offset, round_before_weight)
+    return _call(x, None, weight, options, implementation)[0]
+
+
+def add_rms_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    eps: float | None = 1e-6,
+    weight_offset: float = 0.0,
+    round_before_weight: bool = False,
+    implementation: Implementation | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`(rms_norm(x + residual, weight), x + residual)` in one kernel, and one for the gradients.
+
+    The sum is rounded to its dtype once, and the rounded sum is normalised.
+
+    Args:
+        x: as for `rms_norm`.
+        residual: of x's shape and dtype.
+        weight: as for `rms_norm`.
+        eps: as for `rms_norm`.
+        weight_offset: as for `rms_norm`.
+        round_before_weight: as for `rms_norm`.
+        implementation: as for `rms_norm`.
+
+    Returns:
+        The normalised sum and the sum.
+
+    Raises:
+        TypeError: as for `rms_norm`, or for a residual whose dtype is not x's.
+        ValueError: as for `rms_norm`, or for a residual whose shape is not x's.
+    """
+    options = (eps, weight_offset, round_before_weight)
+    y, added = _call(x, residual, weight, options, implementation)
+    return y, added
+
+
+def _call(
+    x: torch.Tensor,
+    residual: Optional,
+    weight: Optional,
+    options: tuple[Any, Any, Any],
+    implementation: Any,
+) -> tuple[Any, Any]:
+    """y, and the sum if there is a residual."""
+    if implementation is None:
+        kernel = x.is_cuda and _NVIDIA
+    elif implementation in ("ptx", "torch"):
+        kernel = implementation == "ptx" and not x.is_meta
+    else:
+        raise ValueError(
+            f"rms_norm: implementation must be 'ptx', 'torch' or None, got {implementation!r}"
+        )
+    if torch.is_autocast_enabled("cuda") and x.is_cuda and x.dtype != torch.float64:
+        x = x.float()
+        residual, weight = (
+            t if t is None or t.dtype == torch.float64 else t.float() for t in (residual, weight)
+        )
+    transformed = torch._C._are_functorch_transforms_active()
+    if torch.compiler.is_compiling() and not transformed:
+        return _registered(x, residual, weight, options, kernel)
+    plan = checked_plan(x, residual, weight, *options, kernel)
+    if transformed or getattr(forward_ad, "_current_level", 0) >= 0:
+        added = x if residual is None else x + residual
+        return formula.forward(added, weight, plan.options)[0], added
+    if not (
+        type(x) in _PLAIN
+        and (weight is None or type(weight) in _PLAIN)
+        and (residual is None or type(residual) in _PLAIN)
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._get_tracing_state() is None
+    ):
+        return _registered(x, residual, weight, options, kernel)
+    if not (
+        torch.is_grad_enabled()
+        and (
+            x.requires_grad
+            or (weight is not None and weight.requires_grad)
+            or (residual is not None and residual.requires_grad)
+        )
+    ):
+        return plan.forward(x, weight, residual, False)[:2]
+    if residual is None:
+        return _apply(x, weight, plan), None
+    return _apply_add(x, residual, weight, plan)
+
+
+def _registered(
+    x: torch.Tensor, residual: Optional, weight: Optional, options: Any, kernel: bool
+) -> tuple[torch.Tensor, Optional]:
+    eps, weight_offset, rounding = options
+    if eps is None:
+        eps = torch.finfo(formula.wide_dtype(x.dtype)).eps
+    rest = (weight, eps, weight_offset, rounding, kernel)
+    if residual is None:
+        return ops.rms_norm(x, *rest)[0], None
+    return ops.add_rms_norm(x, residual, *rest)[:2]
+
+
+def _gradients(
+    plan: Plan, saved: Any, dy: torch.Tensor, addend: Optional, need_dx: bool, need_dw: bool
+) -> tuple[Optional, Optional]:
+    x, weight, rstd = saved
+    if (
+        torch.is_grad_enabled()
+    ):  # create_graph=True: the operator has a derivative, the plan has none
+        options = (plan.options.eps, plan.options.weight_offset)
+        return ops.rms_norm_backward(
+            x, dy, rstd, weight, addend, *options, need_dx, need_dw, plan.kernel
+        )
+    return plan.backward(x, dy, rstd, weight, addend, need_dx, need_dw)
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: Optional, plan: Plan) -> torch.Tensor:
+        y, _, rstd = plan.forward(x, weight)
+        ctx.save_for_backward(x, weight, rstd)
+        ctx.plan = plan
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        need_dx, need_dw, _ = ctx.needs_input_grad
+        dx, dw = _gradients(ctx.plan, ctx.saved_tensors, grads[0], None, need_dx, need_dw)
+        return dx if need_dx else None, dw if need_dw else None, None
+
+
+class _AddRMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, residual: Any, weight: Optional, plan: Plan) -> Any:
+        y, added, rstd = plan.forward(x, weight, residual)
+        ctx.save_for_backward(added, weight, rstd)
+        ctx.plan = plan
+        ctx.set_materialize_grads(False)
+        return y, added
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        dy, d_added = grads
+        need_x, need_residual, need_dw, _ = ctx.needs_input_grad
+        if dy is None:
+            return d_added, d_added, None, None
+        need_dx = need_x or need_residual
+        dx, dw = _gradients(ctx.plan, ctx.saved_tensors, dy, d_added, need_dx, need_dw)
+        return dx if need_x else None, dx if need_residual else None, dw if need_dw else None, None
+
+
+# What Function.apply does once it has seen that no transformation is active, as `_call` has.
+_function: Any = super(torch.autograd.Function, _RMSNorm)
+_apply = _function.apply
+_function = super(torch.autograd.Function, _AddRMSNorm)
+_apply_add = _function.apply

@@ -1,0 +1,136 @@
+"""Any kernel on PyTorch tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from jax_ptx import _ext
+from jax_ptx.launch import Launch
+
+
+def call(
+    launch: Launch,
+    tensors: Sequence[torch.Tensor],
+    results: Sequence[tuple[tuple[int, ...], str]],
+) -> list[torch.Tensor]:
+    """Launches a kernel on tensors, without waiting for it to finish.
+
+    Args:
+        launch: the record.
+        tensors: the operands, on one device. One that is not contiguous is copied first, and so is
+            a view that does not begin at a multiple of 32 bytes.
+        results: shape and dtype name, such as `"bfloat16"`, of each result.
+
+    Returns:
+        The results, new tensors on the operands' device.
+
+    Raises:
+        NotImplementedError: autograd would need a derivative, which a kernel does not have.
+        TypeError: PyTorch has no dtype of a result's name.
+        ValueError: the operands are not on one device, or it is neither a CPU nor an NVIDIA GPU.
+    """
+    _refuse_autograd(launch, tensors)
+    device = _common_device(launch, tensors)
+    run = _runner(launch)
+    operands = [run.operand(tensor.detach()) for tensor in tensors]
+    outputs = [
+        torch.empty(shape, dtype=_torch_dtype(launch, name), device=device)
+        for shape, name in results
+    ]
+    run(operands, outputs)
+    return outputs
+
+
+def _current_stream(device: int) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+# The same without the object around it, which costs more than the launch; a build without CUDA lacks it.
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+
+_ALIGNMENT_BYTES = 32  # of the widest access of any target, ld.global.v8.b32 of sm_100
+
+
+class Runner:
+    """A launch record, ready to be launched on tensors again and again.
+
+    Attributes:
+        attributes: the record as plain Python values, which the extension reads faster than arrays.
+        alignment: what a tensor's address must be a multiple of, in bytes.
+    """
+
+    def __init__(self, launch: Launch, alignment: int = _ALIGNMENT_BYTES) -> None:
+        self.attributes: dict[str, Any] = {
+            name: value if isinstance(value, int | str) else value.tolist()
+            for name, value in launch.attributes().items()
+        }
+        self.alignment = alignment
+        self._launcher: _ext.Launcher | None = None
+
+    def operand(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, or a copy where its memory is not what a kernel expects.
+
+        That is one that is not contiguous, that begins at an odd address (x[1:] may begin at any
+        element, where a wide access would fault; whole tensors do not), or whose negation is pending.
+        """
+        if not tensor.is_contiguous() or tensor.is_neg():
+            tensor = tensor.contiguous().resolve_neg()
+        return tensor.clone() if tensor.data_ptr() % self.alignment else tensor
+
+    def __call__(self, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        """Launches, without waiting for it to finish, on what `operand` gave and contiguous results."""
+        buffers = [*operands, *results]
+        device = buffers[0].get_device()
+        if device < 0:
+            # As bytes: numpy has neither bfloat16 nor float8.
+            arrays = [tensor.reshape(-1).view(torch.uint8).numpy() for tensor in buffers]
+            _ext.emulate(self.attributes, arrays, len(results))
+            return
+        launcher = self._launcher
+        if launcher is None:
+            launcher = self._launcher = _ext.Launcher(self.attributes, len(results))
+        places: list[int] = []
+        for tensor in buffers:
+            places += (tensor.data_ptr(), tensor.nbytes)
+        # Temporary copies may be freed on return: the allocator reuses them on this same stream only.
+        launcher(device, _current_stream(device), *places)
+
+
+def _refuse_autograd(launch: Launch, tensors: Sequence[torch.Tensor]) -> None:
+    for index, tensor in enumerate(tensors):
+        reverse = torch.is_grad_enabled() and tensor.requires_grad
+        if reverse or forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(
+                f"{launch.entry}: operand {index} requires a gradient, and a kernel has no "
+                "derivative; call it under torch.no_grad(), or inside a torch.autograd.Function"
+            )
+
+
+def _common_device(launch: Launch, tensors: Sequence[torch.Tensor]) -> torch.device:
+    devices = list(dict.fromkeys(tensor.device for tensor in tensors))
+    if len(devices) != 1:
+        came = ", ".join(str(device) for device in devices) or "no tensors"
+        raise ValueError(f"{launch.entry}: the operands must be on one device, got {came}")
+    (device,) = devices
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(
+            f"{launch.entry}: the operands must be on a CPU or an NVIDIA GPU, got device {device}"
+        )
+    return device
+
+
+def _torch_dtype(launch: Launch, name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{launch.entry}: a result has dtype {name}, which PyTorch does not have")
+    return dtype
+
+
+@functools.lru_cache(maxsize=1024)
+def _runner(launch: Launch) -> Runner:
+    return Runner(launch)

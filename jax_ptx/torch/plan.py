@@ -1,0 +1,238 @@
+"""What one kind of call does: the launches of its length, dtypes and options, found once.
+
+Everything here takes and gives tensors that autograd does not see.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jax_ptx.ops.rms_norm.config import BACKWARD_CTAS, MIN_ROWS_PER_PARTIAL
+from jax_ptx.ops.rms_norm.kernels import forward_launch
+from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
+from jax_ptx.ops.rms_norm.options import Options
+from jax_ptx.torch import formula
+from jax_ptx.torch.launch import Runner
+
+Optional = torch.Tensor | None
+
+
+class Plan:
+    """RMS norm of tensors of one kind.
+
+    Attributes:
+        n: elements of a row.
+        dtype: x's.
+        weight_dtype: the weight's; None: there is no weight.
+        options: what is computed.
+        kernel: whether the kernel computes it, else the plain formula.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        dtype: torch.dtype,
+        weight_dtype: torch.dtype | None,
+        options: Options,
+        kernel: bool,
+    ) -> None:
+        self.n = n
+        self.dtype = dtype
+        self.weight_dtype = weight_dtype
+        self.options = options
+        self.kernel = kernel
+        self._wide = formula.wide_dtype(dtype)
+        self._forward: dict[tuple[bool, bool], Runner] = {}
+        self._backward: dict[tuple[bool, bool, bool], Runner | None] = {}
+
+    def forward(
+        self, x: torch.Tensor, weight: Optional, residual: Optional = None, with_rstd: bool = True
+    ) -> tuple[torch.Tensor, Optional, Optional]:
+        """y, `x + residual` if there is a residual, and rstd if it is asked for."""
+        if not self.kernel or x.numel() == 0:
+            added = None if residual is None else x + residual
+            y, rstd = formula.forward(x if added is None else added, weight, self.options)
+            return y, added, rstd if with_rstd else None
+        run = self._forward.get((residual is not None, with_rstd))
+        if run is None:
+            run = self._build_forward(residual is not None, with_rstd)
+        x = run.operand(x)
+        operands = [x]
+        y = torch.empty_like(x)
+        results = [y]
+        added = rstd = None
+        if residual is not None:
+            added = torch.empty_like(x)
+            operands.append(run.operand(residual))
+            results.append(added)
+        if weight is not None:
+            operands.append(run.operand(weight))
+        if with_rstd:
+            rstd = x.new_empty(x.shape[:-1], dtype=self._wide)
+            results.append(rstd)
+        run(operands, results)
+        return y, added, rstd
+
+    def backward(
+        self,
+        x: torch.Tensor,
+        dy: torch.Tensor,
+        rstd: torch.Tensor,
+        weight: Optional,
+        addend: Optional,
+        need_dx: bool,
+        need_dw: bool,
+    ) -> tuple[Optional, Optional]:
+        """dx plus the addend, and dw, as far as they are needed."""
+        run = None
+        if self.kernel and x.numel() > 0:
+            run = self._build_backward(addend is not None, need_dx, need_dw)
+        if run is None:
+            dx, dw = formula.backward(x, dy, weight, addend, self.options)
+            return dx if need_dx else None, dw if need_dw else None
+        x = run.operand(x)
+        operands = [x, run.operand(dy)]
+        if addend is not None:
+            operands.append(run.operand(addend))
+        operands.append(rstd)
+        if weight is not None:
+            operands.append(run.operand(weight))
+        results = []
+        if need_dx:
+            results.append(torch.empty_like(x))
+        if need_dw:
+            parts = max(1, min(BACKWARD_CTAS, x.numel() // self.n // MIN_ROWS_PER_PARTIAL))
+            results.append(x.new_empty((parts, self.n), dtype=rstd.dtype))
+        run(operands, results)
+        dw = None
+        if need_dw:
+            dw = results[-1].sum(0).to(self.weight_dtype)
+        return results[0] if need_dx else None, dw
+
+    def _build_forward(self, residual: bool, with_rstd: bool) -> Runner:
+        launch = forward_launch(
+            **self._facts(),
+            options=self.options,
+            residual=residual,
+            out_dtype=None,
+            with_rstd=with_rstd,
+        )
+        return self._forward.setdefault((residual, with_rstd), Runner(launch, launch.access_bytes))
+
+    def _build_backward(self, addend: bool, need_dx: bool, need_dw: bool) -> Runner | None:
+        """None: a row is too long for the kernel."""
+        key = (addend, need_dx, need_dw)
+        if key not in self._backward:
+            launch = backward_launch(
+                **self._facts(),
+                weight_offset=self.options.weight_offset,
+                addend=addend,
+                need_dx=need_dx,
+                need_dw=need_dw,
+            )
+            self._backward[key] = None if launch is None else Runner(launch, launch.access_bytes)
+        return self._backward[key]
+
+    def _facts(self) -> dict[str, Any]:
+        name = lambda dtype: str(dtype).removeprefix("torch.")
+        weight = None if self.weight_dtype is None else name(self.weight_dtype)
+        return {"n": self.n, "x_dtype": name(self.dtype), "weight_dtype": weight, "grouped": False}
+
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_MAX_PLANS = 4096
+_plans: dict[Any, Plan] = {}
+
+
+def checked_plan(
+    x: torch.Tensor,
+    residual: Optional,
+    weight: Optional,
+    eps: float | None,
+    weight_offset: float,
+    round_before_weight: bool,
+    kernel: bool,
+) -> Plan:
+    """The plan of a call whose arguments fit together.
+
+    Raises:
+        TypeError: for dtypes and kinds of arguments.
+        ValueError: for shapes, devices and values.
+    """
+    options = (eps, weight_offset, round_before_weight)
+    try:
+        weight_dtype = None if weight is None else weight.dtype
+        plan = _plans.get((x.shape[-1], x.dtype, weight_dtype, *options, kernel))
+    except (IndexError, AttributeError, TypeError):  # a scalar, no tensor, a symbolic length
+        plan = None
+    if plan is None:
+        plan = _new_plan(x, weight, *options, kernel)
+        if isinstance(plan.n, int):
+            if len(_plans) >= _MAX_PLANS:
+                _plans.clear()
+            _plans[(plan.n, plan.dtype, plan.weight_dtype, *options, kernel)] = plan
+    if weight is not None and (weight.shape != x.shape[-1:] or weight.device != x.device):
+        raise ValueError(
+            f"rms_norm: weight must have shape {list(x.shape[-1:])} to match x.shape[-1] and be on x's "
+            f"device {x.device}, got {list(weight.shape)} on {weight.device}"
+        )
+    if residual is not None:
+        if residual.dtype != x.dtype:
+            raise TypeError(
+                f"add_rms_norm: residual must have x's dtype {x.dtype}, got {residual.dtype}; cast one "
+                "with .to"
+            )
+        if residual.shape != x.shape or residual.device != x.device:
+            raise ValueError(
+                f"add_rms_norm: residual must have x's shape {list(x.shape)} and be on its device "
+                f"{x.device}, got {list(residual.shape)} on {residual.device}; expand makes it so"
+            )
+    return plan
+
+
+def _new_plan(x: Any, weight: Any, eps: Any, offset: Any, rounds: Any, kernel: bool) -> Plan:
+    for name, tensor in (("x", x), ("weight", weight)):
+        if tensor is None and name == "weight":
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"rms_norm: {name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dtype not in _DTYPES:
+            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+            raise TypeError(f"rms_norm: {name} must have dtype {names}, got {tensor.dtype}")
+    if x.ndim == 0:
+        raise ValueError(
+            "rms_norm: x must have one dimension or more, got a scalar; x[None] makes one"
+        )
+    if kernel and x.device.type not in ("cpu", "cuda", "meta"):
+        raise ValueError(
+            f"rms_norm: the kernel runs on an NVIDIA GPU or, emulated, on a CPU, got x on {x.device}"
+        )
+    wide = formula.wide_dtype(x.dtype)
+    limits = torch.finfo(wide)
+    eps = limits.eps if eps is None else _number("eps", eps)
+    if not (eps == 0 or limits.smallest_normal <= eps <= limits.max):
+        raise ValueError(
+            f"rms_norm: eps must be 0 or a positive {wide}, in which the mean is computed, got {eps}"
+        )
+    offset = _number("weight_offset", offset)
+    if not abs(offset) <= limits.max:
+        raise ValueError(f"rms_norm: weight_offset must be a finite {wide}, got {offset}")
+    if offset and weight is None:
+        raise ValueError(
+            f"rms_norm: weight_offset={offset} is added to the weight, and there is none; pass weight"
+        )
+    if not isinstance(rounds, bool):
+        raise TypeError(
+            f"rms_norm: round_before_weight must be True or False, got {type(rounds).__name__}"
+        )
+    options = Options(eps, offset, rounds and weight is not None)
+    n, weight_dtype = x.shape[-1], None if weight is None else weight.dtype
+    return Plan(n, x.dtype, weight_dtype, options, kernel)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"rms_norm: {name} must be a number, got {type(value).__name__}")
+    return float(value)
