@@ -7,7 +7,7 @@ SOURCES := pyproject.toml $(shell find ffi -name '*.cc' -o -name '*.h' -o -name 
 # loadgroup: tests that share a costly start (of processes, of ptxas) go to the same worker.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: demo test lint matrix wheel clean
+.PHONY: demo test lint docs matrix wheel clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/rms_norm.py
@@ -22,6 +22,11 @@ matrix: $(VENV)/installed-dev
 # An sdist and a wheel in dist/ that needs no compiler; tried in an environment that has none.
 wheel: $(VENV)/installed-dev
 	$(BIN)/python -m nox --session wheel
+
+# The site, in site/. It stops at a link that leads nowhere.
+docs: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 lint: $(VENV)/installed-dev
 	$(BIN)/pre-commit run --all-files
@@ -46,4 +51,4 @@ $(VENV)/installed-dev: $(VENV)/installed-test
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .nox
+	rm -rf $(VENV) build dist site .nox
