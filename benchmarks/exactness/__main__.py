@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -100,14 +101,19 @@ def run_forms() -> dict:
     }
 
 
+def driver() -> str:
+    """The version of NVIDIA's driver, or that there is none."""
+    try:
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
+
+
 def main(_: list[str]) -> None:
     jax.config.update("jax_enable_x64", True)
     device = jax.devices()[0]
-    results: dict = {
-        "device": device.device_kind,
-        "platform": device.platform,
-        "jax": jax.__version__,
-    }
+    results: dict = {"device": device.device_kind, "driver": driver(), "jax": jax.__version__}
     stages = {
         "forms": run_forms,
         "kernels": lambda: {"kernels": kernels.run()},

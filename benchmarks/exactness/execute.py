@@ -72,11 +72,16 @@ def compare(
         record["errors"] = measure(form, inputs, got[0])
         scalar = form.kinds[0].removesuffix("x2")
         a, b = (x.view(FLOATS[scalar]).reshape(n, -1) for x in (got[0], want[0]))
-        special = (np.isfinite(a) != np.isfinite(b)).any(1)
+        special = (_class(a) != _class(b)).any(1)
         record["special"] = int(special.sum())
         if special.any():
             record["examples"] = _examples(special, inputs, got, want)
     return record
+
+
+def _class(x: np.ndarray) -> np.ndarray:
+    """NaN, either infinity, or a number."""
+    return np.where(np.isnan(x), 2, np.where(np.isinf(x), np.sign(x), 0))
 
 
 def _examples(mask: np.ndarray, *of: Sequence[np.ndarray]) -> list[list[list[str]]]:

@@ -49,10 +49,16 @@ APPROXIMATION(Lg2, std::log2(a))
 APPROXIMATION(Ex2, std::exp2(a))
 APPROXIMATION(Tanh, std::tanh(a))
 struct Fused {};  // a * b + c, rounded once
-struct DivApprox {
+struct DivFull {
   template <class T>
   static T Of(T a, T b) {
     return static_cast<T>(static_cast<double>(a) / static_cast<double>(b));
+  }
+};
+struct DivApprox {  // the reciprocal of a divisor beyond 2^126 is zero
+  template <class T>
+  static T Of(T a, T b) {
+    return std::fabs(b) > T(0x1p126) ? a * std::copysign(T{0}, b) : DivFull::Of(a, b);
   }
 };
 
@@ -343,7 +349,8 @@ Handler SelectReal(const Instruction& i) {
     case Op::kMul:
       return Select2<Mul>(i);
     case Op::kDiv:
-      return i.Has(Mod::kApprox) || i.Has(Mod::kFull) ? Select2<DivApprox>(i) : Select2<Div>(i);
+      if (i.Has(Mod::kApprox)) return Select2<DivApprox>(i);
+      return i.Has(Mod::kFull) ? Select2<DivFull>(i) : Select2<Div>(i);
     case Op::kMin:
       return SelectExtreme<Min>(i);
     case Op::kMax:

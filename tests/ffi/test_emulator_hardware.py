@@ -90,6 +90,13 @@ def test_slct_flushes_what_it_tests():
     assert map_lanes("slct.b32.f32 %d, %a0, %a1, %a2;", [a, b, c], U32) == 8
 
 
+def test_an_approximate_quotient_by_a_huge_divisor_is_zero():
+    a, b = np.array([0x7F000000, 0x7F800000], U32), np.array([0xFF000000, 0x7F000000], U32)
+    got = map_lanes("div.approx.f32 %d, %a0, %a1;", [a, b], U32)
+    assert [hex(x) for x in got] == ["0x80000000", "0x7fffffff"]
+    assert map_lanes("div.full.f32 %d, %a0, %a1;", [a[:1], b[:1]], U32) == 0xBF800000
+
+
 def test_minimum_of_two_nans_is_quiet():
     a, b = np.array([0x7FF8000000000005], U64), np.array([0x7FF0000000000001], U64)
     assert map_lanes("min.f64 %d, %a0, %a1;", [a, b], U64) == 0x7FF8000000000001

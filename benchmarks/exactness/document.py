@@ -1,0 +1,214 @@
+"""Writes docs/exactness.md from the results of `python -m benchmarks.exactness`.
+
+    python -m benchmarks.exactness.document exactness.json [more.json ...]
+
+Results of several runs are joined; of a stage that ran twice the last counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).parents[2] / "docs" / "exactness.md"
+
+INTRODUCTION = """\
+# Exactness: the emulator against a GPU
+
+Every form of the instruction table that has a result in registers or memory ran on an {device} (driver
+{driver}, jax {jax}) and in the emulator, on the same operands, and the bits were compared.
+`python -m benchmarks.exactness` runs it on another GPU, and `python -m benchmarks.exactness.document`
+writes this page from what it found.
+
+Operands: one of 16 bits takes all 65,536 patterns. Otherwise special values (zeros, subnormals, limits,
+infinities, NaNs, shift counts) are crossed; of the rest a third is random bits, a third values of a usual
+size, and a third lies next to another operand or to what makes a product or a quotient the least normal
+number.
+
+Where the ISA leaves a result open, the emulator gives what this GPU gave: which NaN, how `mma` adds, and
+what `.ftz` flushes at the edge of the normal numbers. The payload of a float64's NaN is the exception: it
+is compared as a NaN.
+"""
+
+RANGES = """\
+Results are folded into a hash by each thread, and hashes compared. Variants of a form that change few
+inputs (`.ftz`, `.sat`, `.relu`, `.satfinite`) take a 16th of the inputs.
+"""
+APPROXIMATIONS = """\
+The error of the GPU's result, against float64 (of ulp: against the value rounded to nearest), where operand
+and result are normal numbers. The emulator rounds the exact value once. The ISA prints its bounds rounded.
+"""
+KERNELS = """\
+`rms_norm` forward and backward, the examples, and the programs in CUDA C++ of `tests/ffi/nvcc`, as they
+are and with every `.approx` replaced by an exact instruction. A `mul` and an `add` without a rounding may
+become one `fma` on the GPU, as the ISA allows; the exact texts name it. dw of `rms_norm` is summed by XLA,
+not by a kernel.
+"""
+
+
+def power(x: float) -> str:
+    """A small number as a power of two."""
+    return "0" if x == 0 else f"2^{math.log2(x):.2f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Lines of a Markdown table."""
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
+
+
+def is_approximate(record: dict[str, Any]) -> bool:
+    """Whether the ISA bounds the form's error instead of giving its bits."""
+    return (
+        "errors" in record or ".approx" in record["name"] or record["name"].startswith("div.full")
+    )
+
+
+def by_opcode(forms: list[dict[str, Any]]) -> list[str]:
+    """One line for each opcode."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in forms:
+        if not is_approximate(record):
+            groups.setdefault(record["name"].split(".")[0], []).append(record)
+    rows = []
+    for opcode, records in sorted(groups.items()):
+        differing = [r for r in records if r.get("differing") or r.get("failed")]
+        payloads = [r for r in records if r.get("payloads") and r not in differing]
+        rows.append(
+            (
+                opcode,
+                len(records),
+                f"{sum(r.get('tuples', 0) for r in records):,}",
+                len(records) - len(differing) - len(payloads),
+                len(payloads) or "",
+                len(differing) or "",
+            )
+        )
+    total = [sum(int(row[i] or 0) for row in rows) for i in (1, 3, 4, 5)]
+    tuples = sum(int(row[2].replace(",", "")) for row in rows)
+    rows.append(("**all**", total[0], f"{tuples:,}", total[1], total[2], total[3]))
+    return table(
+        ("opcode", "forms", "tuples", "bit-equal", "equal but for a NaN's payload", "differing"),
+        rows,
+    )
+
+
+def differing(forms: list[dict[str, Any]]) -> list[str]:
+    """The forms that differ, each with an example."""
+    rows = []
+    for record in forms:
+        if record.get("differing") and not is_approximate(record) and record.get("examples"):
+            operands, device, emulator = record["examples"][0]
+            share = f"{record['differing']:,} of {record['tuples']:,}"
+            cells = [f"`{' '.join(x)}`" for x in (operands, device, emulator)]
+            rows.append((f"`{record['name']}`", share, *cells))
+    if not rows:
+        return ["None differs.", ""]
+    return table(("form", "tuples", "operands", "GPU", "emulator"), rows)
+
+
+def approximations(records: list[dict[str, Any]]) -> list[str]:
+    """Observed errors beside the ISA's bounds."""
+    rows = []
+    for record in records:
+        inputs = record.get("inputs") or record.get("tuples", 0)
+        unequal = 100 * record["differing"] / max(inputs, 1)
+        for number, error in enumerate(record["errors"]):
+            ulp = error["measure"] == "ulp"
+            show = (lambda x: f"{x:g} ulp") if ulp else power
+            limit = "none given" if error["limit"] is None else show(error["limit"])
+            observed = show(error["error"]) + ("" if ulp else f" {error['measure']}")
+            first = (f"`{record['name']}`", f"{inputs:,}") if number == 0 else ("", "")
+            at = ", ".join(f"{x:.9g}" for x in error["at"])
+            equal = f"{100 - unequal:.2f} %" if number == 0 else ""
+            rows.append((*first, error["domain"], limit, observed, at, equal))
+    head = (
+        "form",
+        "inputs",
+        "domain",
+        "ISA's bound",
+        "observed on the GPU",
+        "at",
+        "equal to the emulator",
+    )
+    return table(head, rows)
+
+
+def ranges(exact: list[dict[str, Any]]) -> list[str]:
+    """How many one-operand forms took how many inputs, and which differ."""
+    counts: dict[int, list[str]] = {}
+    for record in exact:
+        counts.setdefault(record["inputs"], []).append(record["name"])
+    lines = [
+        f"- {len(names)} forms on {inputs:,} inputs"
+        + (" (all)" if inputs == 2**32 else ", evenly spread")
+        for inputs, names in sorted(counts.items(), reverse=True)
+    ]
+    names_of = lambda records: ", ".join(f"`{r['name']}`" for r in records) or "none"
+    bad = [r for r in exact if r.get("differing")]
+    only_nan = [r for r in exact if r["differing_threads"] and not r.get("differing")]
+    lines.append(f"- differing: {names_of(bad)}")
+    lines.append(f"- in a NaN's payload alone: {names_of(only_nan)}")
+    return [*lines, ""]
+
+
+def kernels(results: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Whole kernels."""
+    lines = []
+    for way, records in results.items():
+        same = sum(not r["differing"] for r in records)
+        lines.append(f"- {way}: {same} of {len(records)} give the same bits")
+    lines.append("")
+    rows = [
+        (r["name"], f"{r['differing']:,} of {r['elements']:,}", r["ulp"])
+        for r in results["exact"]
+        if r["differing"]
+    ]
+    if rows:
+        lines += ["Those that differ even when exact:", ""]
+        lines += table(("kernel", "elements", "largest distance in ulp"), rows)
+    return lines
+
+
+def page(results: dict[str, Any]) -> str:
+    """The whole page."""
+    forms = results["forms"]
+    rough = results["ranges"]["approximate"]
+    named = {r["name"] for r in rough}
+    rest: dict[str, dict[str, Any]] = {}
+    for record in forms:
+        if record.get("errors") and record["name"] not in named:
+            rest.setdefault(record["name"], record)
+    lines = [INTRODUCTION.format(**results), "## Forms", ""]
+    lines += by_opcode(forms)
+    lines += ["## Forms that differ", "", *differing(forms)]
+    lines += ["## One operand of 32 bits", "", RANGES, *ranges(results["ranges"]["exact"])]
+    lines += ["## Approximations", "", APPROXIMATIONS, *approximations([*rough, *rest.values()])]
+    lines += ["## Whole kernels", "", KERNELS]
+    lines += kernels(results["kernels"])
+    lines += ["## Not run", ""]
+    reasons = [(count, reason) for reason, count in results["excluded"].items()]
+    reasons += [(count, f"needs {what}") for what, count in results["newer"].items()]
+    refused = len(results["refused"])
+    if refused:
+        opcodes = sorted({line.split(".")[0] for line in results["refused"]})
+        reasons.append((refused, f"the emulator refuses them: of {', '.join(opcodes)}"))
+    lines += table(("forms", "reason"), sorted(reasons, reverse=True))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(paths: Sequence[str]) -> None:
+    """Joins the files and writes the page."""
+    results: dict[str, Any] = {}
+    for path in paths:
+        results |= json.loads(Path(path).read_text())
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(page(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
