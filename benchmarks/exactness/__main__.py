@@ -11,15 +11,12 @@ import functools
 import json
 import subprocess
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import app, flags, logging
 
-from benchmarks.exactness import execute, forms, kernels, ranges, texts, values
+from benchmarks.exactness import batch, forms, kernels, ranges
 
 OUT = flags.DEFINE_string("out", "exactness.json", "where the results go")
 STAGES = flags.DEFINE_list("stages", ["forms"], "which parts to run")
@@ -29,76 +26,24 @@ BITS = flags.DEFINE_integer("bits", 32, "inputs of one-operand forms, as a power
 SECONDS = flags.DEFINE_float("seconds", 180.0, "after which one-operand forms take a 16th of these")
 STRIDE = flags.DEFINE_integer("stride", 1, "run every so many forms")
 
-BYTES = 2**29  # of results in one launch
-FORMS = 64  # in one launch
-# Loads and stores compute nothing, and matrices have many operands to a result.
-SHARE = {"ld": 64, "st": 64, "atom": 16, "mma": 8}
-
-
-def batches(group: list[forms.Form], n: int) -> list[list[forms.Form]]:
-    """The group in parts that fit one launch."""
-    parts, used = [[]], 0
-    for form in group:
-        size = n * sum(texts.width_of(r) for r in form.results)
-        if parts[-1] and (used + size > BYTES or len(parts[-1]) == FORMS):
-            parts.append([])
-            used = 0
-        parts[-1].append(form)
-        used += size
-    return parts
-
-
-def attempt(run: Callable, found: list[forms.Form], *arguments: Any) -> list[dict]:
-    """Runs forms; a launch that fails is a result, too."""
-    try:
-        return run(found, *arguments)
-    except (RuntimeError, ValueError, ArithmeticError) as error:
-        logging.error("%s and %d more: %s", found[0].sample.line, len(found) - 1, error)
-        return [
-            {"name": form.sample.name, "line": form.sample.line, "failed": str(error)}
-            for form in found
-        ]
-
 
 @functools.cache
 def table() -> tuple[list[forms.Form], dict[str, int], dict[str, int]]:
     """The forms that the flags choose, and how many are not run, by reason and by what they need."""
-    found, excluded, newer = forms.table_forms()
-    found = [f for f in found if f.sample.name.startswith(ONLY.value)][:: STRIDE.value]
-    return found, excluded, newer
+    found, excluded, newer = forms.table_forms(ONLY.value)
+    return found[:: STRIDE.value], excluded, newer
+
+
+def run_forms() -> dict:
+    """The table's forms, and what is not run."""
+    found, excluded, newer = table()
+    records, refused = batch.run(found, TUPLES.value)
+    return {"forms": records, "excluded": excluded, "newer": newer, "refused": refused}
 
 
 def run_ranges() -> dict:
     """One-operand forms on all inputs."""
     return {"ranges": ranges.run(table()[0], BITS.value, SECONDS.value)}
-
-
-def run_forms() -> dict:
-    """The table's forms; see the package's other modules for what is run and on what."""
-    found, excluded, newer = table()
-    refused: dict[str, str] = {}
-    jobs = []
-    for number, group in enumerate(forms.by_signature(found)):
-        group = execute.split_by_support(group, refused)
-        if not group:
-            continue
-        kinds = tuple(kind for _, kind in group[0].sources)
-        n = max(TUPLES.value // SHARE.get(group[0].flavour, 1), forms.BLOCK)
-        if len(kinds) == 1 and kinds[0] in ("f16", "bf16", "i16", "f16x2", "bf16x2"):
-            n = 2**16
-        n = n if kinds else forms.BLOCK
-        draw = values.gentle if group[0].flavour == "mma" else values.tuples
-        inputs = draw(kinds, n, number)
-        jobs += [(part, inputs, n) for part in batches(group, n)]
-    logging.info("%d forms in %d launches", len(found), len(jobs))
-    with ThreadPoolExecutor(4) as pool:
-        records = list(pool.map(lambda job: attempt(execute.run, *job), jobs))
-    return {
-        "forms": [record for part in records for record in part],
-        "excluded": excluded,
-        "newer": newer,
-        "refused": refused,
-    }
 
 
 def driver() -> str:
@@ -111,7 +56,6 @@ def driver() -> str:
 
 
 def main(_: list[str]) -> None:
-    jax.config.update("jax_enable_x64", True)
     device = jax.devices()[0]
     results: dict = {"device": device.device_kind, "driver": driver(), "jax": jax.__version__}
     stages = {

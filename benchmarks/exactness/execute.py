@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,17 @@ from jax_ptx.text_kernel import TextKernel
 EXAMPLES = 3
 
 
+def wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with 64-bit types enabled, which JAX remembers for each thread."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any) -> Any:
+        with jax.enable_x64(True):
+            return function(*arguments)
+
+    return wrapped
+
+
 def emulate(kernel: TextKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results in the emulator, on as many threads as there are cores."""
     launch = kernel.launch()
@@ -29,7 +41,7 @@ def emulate(kernel: TextKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray
 def split_by_support(forms: list[Form], refused: dict[str, str]) -> list[Form]:
     """The forms that the emulator runs; what it says of the others goes into `refused`."""
     kernel = texts.kernel(forms, BLOCK)
-    inputs = [np.zeros(BLOCK, unsigned(kind)) for _, kind in forms[0].sources]
+    inputs: list[np.ndarray] = [np.zeros(BLOCK, unsigned(k)) for _, k in forms[0].sources]
     if forms[0].flavour == "ld":
         inputs.append(np.zeros((BLOCK, 4), np.uint64))
     try:
@@ -63,7 +75,11 @@ def compare(
             unequal &= ~(one | (np.isnan(a) & np.isnan(b))).all(1)
         differs |= unequal
     differs &= defined(form, inputs)
-    record = {"name": form.sample.name, "line": form.sample.line, "flavour": form.flavour}
+    record: dict[str, Any] = {
+        "name": form.sample.name,
+        "line": form.sample.line,
+        "flavour": form.flavour,
+    }
     record |= {"tuples": n, "differing": int(differs.sum()), "payloads": int(payloads.sum())}
     for label, mask in (("examples", differs), ("payload_examples", payloads)):
         if mask.any():
@@ -136,6 +152,7 @@ def error_record(bound: errors.Bound, error: float, at: list[float]) -> dict[str
     }
 
 
+@wide
 def run(forms: list[Form], inputs: list[np.ndarray], n: int) -> list[dict[str, Any]]:
     """Runs forms of one signature in both, and compares them."""
     kernel = texts.kernel(forms, n)

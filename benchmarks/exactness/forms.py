@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from jax_ptx.dsl import isa
@@ -57,13 +57,21 @@ def register_kind(name: str) -> str:
     return declared if declared in ("pred", "f32", "f64") else "i" + declared.lstrip("bus")
 
 
-def table_forms() -> tuple[list[Form], dict[str, int], dict[str, int]]:
-    """The forms to run; how many are not, by reason; and how many need a newer target or text."""
+def table_forms(prefix: str = "") -> tuple[list[Form], dict[str, int], dict[str, int]]:
+    """The forms to run; how many are not, by reason; and how many need a newer target or text.
+
+    Args:
+        prefix: what their names begin with.
+    """
     forms: list[Form] = []
     excluded: dict[str, int] = {}
     newer: dict[str, int] = {}
     for row in isa.rows():
+        if not (row.opcode.startswith(prefix) or prefix.startswith(row.opcode)):
+            continue
         for sample in samples(row, registers_too=True):
+            if not sample.name.startswith(prefix):
+                continue
             found = isa.find(sample.name, sample.operands)
             reason = _reason(sample)
             if (found.target, found.suffix) > TARGET and (found.target, found.suffix) != (90, "a"):
@@ -167,7 +175,7 @@ def _mma(sample: Sample) -> Form:
     return Form(sample, tuple(sources), (sample.line,), results, (kinds[0],) * len(results), "mma")
 
 
-def by_signature(forms: list[Form]) -> Iterator[list[Form]]:
+def by_signature(forms: Iterable[Form]) -> Iterator[list[Form]]:
     """Forms that load the same registers with the same kinds of value."""
     groups: dict[object, list[Form]] = {}
     for form in forms:

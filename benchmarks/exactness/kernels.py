@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_ptx
+from benchmarks.exactness import execute
 from jax_ptx import Launch, Tile, types
 
 ROOT = Path(__file__).parents[2]
@@ -147,6 +148,7 @@ def _ordered(bits: np.ndarray) -> np.ndarray:
     return np.where(wide & top, top - wide, wide)
 
 
+@execute.wide
 def compare(name: str, function: Callable, arrays: list[np.ndarray]) -> dict[str, Any]:
     """The results on JAX's default device against those on the CPU, which are the emulator's."""
     cpu = jax.devices("cpu")[0]

@@ -107,6 +107,7 @@ def _hash_kernel(forms: Sequence[Form], count: int, stride: int) -> TextKernel:
     )
 
 
+@execute.wide
 def exact(forms: list[Form], bits: int) -> list[dict[str, Any]]:
     """Compares forms that load the same register and take the same steps."""
     count, stride = steps(bits)
@@ -174,6 +175,7 @@ def _judge(name: str, stride: int, first: jax.Array, got: jax.Array, want: jax.A
     return counts, example(special), example(distance == distance.max()), found
 
 
+@execute.wide
 def approximate(form: Form, bits: int) -> dict[str, Any]:
     """Compares an approximation slice by slice, and measures its error."""
     count, stride = steps(bits)
