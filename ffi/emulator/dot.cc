@@ -8,11 +8,13 @@ namespace jax_ptx::emulator {
 namespace {
 
 using ptx::Instruction;
+using ptx::Mod;
 using ptx::Type;
 
 constexpr int kZero = -10000;  // the exponent of zero
 constexpr int kFraction = 25;  // bits below the largest exponent that a sum keeps
 
+double ToNearestFloat(double x) { return static_cast<float>(x); }
 double ToHalf(double x) { return ToDouble(ToF16(x)); }
 double TowardsZero(double x) { return BitCast<float>(Encode(x, 23, 8, Rounding::kZero)); }
 
@@ -54,6 +56,21 @@ void Pass(int m, int k, bool to_half, int least, Factors* x, Takes takes) {
   }
 }
 
+// m8n8k4 of float16 is not for the tensor cores of this chip: products are added one by one.
+void AddOneByOne(int m, bool to_half, Factors* x) {
+  auto add = [](double a, double b) { return ToNearestFloat(AddToOdd(a, b)); };
+  for (int row = 0; row < m; ++row) {
+    for (int n = 0; n < kN; ++n) {
+      double product[4];
+      for (int j = 0; j < 4; ++j) product[j] = x->a[row][j] * x->b[j][n];
+      double& c = x->c[row][n];
+      double first = add(product[0], product[1]);
+      c = to_half ? ToHalf(add(add(product[2], product[3]), add(first, c)))
+                  : add(add(add(first, product[2]), product[3]), c);
+    }
+  }
+}
+
 }  // namespace
 
 void MultiplyFloats(const Instruction& i, int m, int k, Factors* x) {
@@ -69,7 +86,24 @@ void MultiplyFloats(const Instruction& i, int m, int k, Factors* x) {
         }
       }
       return;
+    case Type::kE4M3:
+    case Type::kE5M2: {
+      // Made of two passes over float16, which begin with zero; C is added last.
+      double c[kMaxM][kN];
+      std::copy(&x->c[0][0], &x->c[0][0] + kMaxM * kN, &c[0][0]);
+      std::fill(&x->c[0][0], &x->c[0][0] + kMaxM * kN, 0.0);
+      Pass(m, k, to_half, -14, x, [](int j) { return j % 4 < 2; });
+      Pass(m, k, to_half, -14, x, [](int j) { return j % 4 >= 2; });
+      for (int row = 0; row < m; ++row) {
+        for (int n = 0; n < kN; ++n) {
+          double sum = x->c[row][n] + c[row][n];
+          x->c[row][n] = to_half ? ToHalf(sum) : ToNearestFloat(sum);
+        }
+      }
+      return;
+    }
     case Type::kF16:
+      if (i.Has(Mod::kM8n8k4)) return AddOneByOne(m, to_half, x);
       return Pass(m, k, to_half, -14, x, all);
     default:
       return Pass(m, k, to_half, -126, x, all);
