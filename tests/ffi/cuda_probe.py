@@ -26,8 +26,14 @@ def main() -> None:
 
     def run(call: dict) -> str:
         buffers = [(address, size) for address, size in call.pop("buffers")]
-        times = call.pop("times", 1)
+        times, places = call.pop("times", 1), [value for buffer in buffers for value in buffer]
         try:
+            if call.pop("launcher", False):
+                device, stream = call.pop("device"), call.pop("stream")
+                launcher = extension.Launcher(**call)
+                for _ in range(times):
+                    launcher(device, stream, *places)
+                times = 0
             for _ in range(times):
                 extension.launch(buffers=buffers, **call)
         except Exception as error:

@@ -357,3 +357,36 @@ def test_a_launch_that_fails_says_what_was_launched(driver: Driver) -> None:
     assert outcome.endswith(
         "grid (4, 1, 1), block (128, 1, 1), cluster (1, 1, 1), 0 bytes of dynamic shared memory"
     )
+
+
+# ---- a record that is read once ----
+
+
+def test_a_launcher_does_what_launch_does(driver: Driver) -> None:
+    rows = {"unit_bytes": [4, 4], "dims": [1, 1], "rows_per_cta": 8, "grid": [2**31 - 1, 1, 1]}
+    given = call(ptx(parameters=("u64",) * 3), **rows)
+    assert driver.run(given) == ["ok"]
+    expected = driver.log()
+    driver.log_file.unlink()
+    assert driver.run({**given, "launcher": True}) == ["ok"]
+    assert driver.log() == expected
+    assert any(line.split()[0] == "launch" for line in expected)
+    driver.log_file.unlink()
+    assert driver.run({**given, "launcher": True, "times": 3}) == ["ok"]
+    assert len(driver.log("launch")) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"buffers": [(4096, 64)]}, "1 buffers"),
+        ({"buffers": [(4096, 64), (8192, 32)]}, "must have 64 bytes, got 32"),
+        ({"buffers": [(4096, 64), (-1, 64)]}, "OverflowError"),
+        ({"n_results": 3}, "n_results must be between 0 and the number of buffers, 2, got 3"),
+    ],
+)
+def test_a_launchers_errors_are_those_of_launch(
+    driver: Driver, changes: dict[str, Any], message: str
+) -> None:
+    (outcome,) = driver.run({**call(**changes), "launcher": True})
+    assert message in outcome

@@ -30,15 +30,16 @@ def both(*args: Any, **options: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("use_weight", [True, False])
-@pytest.mark.parametrize("shape", [N, (N,), (2, 3, N), ()])
+@pytest.mark.parametrize("shape", [N, (2, 3, N), ()])
 def test_shapes_and_options(shape: Any, use_weight: bool, use_bias: bool) -> None:
     original, ours = both(shape, 1e-4, use_weight, use_bias)
     x = normal(0, (3, *original.shape))
-    assert_same(jax.jit(jax.vmap(ours))(x), jax.jit(jax.vmap(original))(x))
+    expected, got = jax.jit(lambda x: [jax.vmap(layer)(x) for layer in (original, ours)])(x)
+    assert_same(got, expected)
     assert uses_kernel(jax.vmap(ours), x) == (not use_bias and shape != ())
 
 
-@pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("x_dtype", ["float32", "bfloat16", "float16", "complex64", "int32"])
 def test_dtypes(x_dtype: str, dtype: Any) -> None:
     original, ours = both(N, use_bias=False, dtype=dtype)

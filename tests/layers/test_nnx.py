@@ -35,13 +35,13 @@ def both(n: int = N, **options: Any) -> tuple[Any, Any]:
 def check(x: jax.Array, kernel: bool, mask: Any = None, n: int = N, **options: Any) -> None:
     original, ours = both(n, **options)
     assert_same(nnx.to_pure_dict(nnx.state(ours)), nnx.to_pure_dict(nnx.state(original)))
-    expected = jax.jit(lambda x: original(x, mask=mask))(x)
-    assert_same(jax.jit(lambda x: ours(x, mask=mask))(x), expected)
+    expected, got = jax.jit(lambda x: [m(x, mask=mask) for m in (original, ours)])(x)
+    assert_same(got, expected)
     assert uses_kernel(lambda x: ours(x, mask=mask), x) == kernel
 
 
 @pytest.mark.parametrize("param_dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("x_dtype", ["float32", "bfloat16", "int32"])
 def test_dtypes(x_dtype: str, dtype: str | None, param_dtype: str) -> None:
     # The input is promoted first, and then the result has its dtype.
@@ -165,15 +165,16 @@ def test_a_weight_offset_and_implementations() -> None:
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
 @pytest.mark.parametrize("param_dtype", [jnp.float32, jnp.float16])
 @pytest.mark.parametrize("mask", [None, np.array([True, False, True, False, True])])
-@pytest.mark.parametrize("fast", [True, False])
-def test_flax_case_nnx_and_linen_agree(dtype: Any, param_dtype: Any, mask: Any, fast: bool) -> None:
+def test_flax_case_nnx_and_linen_agree(dtype: Any, param_dtype: Any, mask: Any) -> None:
     x = normal(0, (10, 5))
-    options = {"dtype": dtype, "param_dtype": param_dtype, "use_fast_variance": fast}
+    options = {"dtype": dtype, "param_dtype": param_dtype, "use_fast_variance": mask is None}
     layer = build(ptx_nnx.RMSNorm, 5, promote_dtype=lambda arrays, **_: arrays, **options)
     variables = {"params": nnx.to_pure_dict(nnx.state(layer))}
-    got = layer(x, mask=mask)
-    np.testing.assert_array_equal(got, ptx_linen.RMSNorm(**options).apply(variables, x, mask=mask))
-    assert_same(got, linen.RMSNorm(**options).apply(variables, x, mask=mask))
+    got = jax.jit(layer)(x, mask=mask)
+    linens = [cls(**options) for cls in (ptx_linen.RMSNorm, linen.RMSNorm)]
+    same, expected = jax.jit(lambda x: [m.apply(variables, x, mask=mask) for m in linens])(x)
+    np.testing.assert_array_equal(got, same)
+    assert_same(got, expected)
 
 
 def test_flax_case_layers_of_other_initialisers_have_one_graph() -> None:
