@@ -10,8 +10,30 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 import jax
 import pytest
 
+from tests.transformations import table
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(table.OPTION, action="store_true", help="write docs/transformations.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Most of the suite's time is LLVM's; the matrix (noxfile.py) runs with all optimisations.
+    if "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ and gpu_missing():
+        jax.config.update("jax_disable_most_optimizations", True)
+    if config.getoption(table.OPTION) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(table.Plugin())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many examples Hypothesis ran, over all tests and workers."""
+    passed = terminalreporter.stats.get("passed", [])
+    counts = [dict(report.user_properties).get("examples", 0) for report in passed]
+    if sum(counts):
+        terminalreporter.write_line(f"drawn examples: {sum(counts)}")
 
 
 def gpu_missing() -> str | None:
