@@ -1,6 +1,6 @@
 """What needs environments of its own.
 
-`make matrix`: the test suite on each supported pair of Python and jax. `make wheel`: the wheel, built, then
+`make matrix`: an installed wheel on each supported pair of Python and jax. `make wheel`: the wheel, built, then
 used as a user would.
 """
 
@@ -28,6 +28,27 @@ def works(python: str) -> bool:
 SKIPPED = os.environ.get("MATRIX_SKIP", "").split()
 FOUND = [python for python in PAIRS if works(python)]
 
+# Where neither jax nor Python makes a difference, `make test` is enough: the emulator's arithmetic, the
+# values that it gives for each length and dtype, what ptxas says of texts (that these are the same
+# everywhere is tested), and the formula, which is jax's own.
+ELSEWHERE = (
+    "tests/ffi/test_emulator_*.py",
+    "tests/ffi/test_parser_errors.py",
+    "tests/ffi/test_cuda_driver.py",
+    "tests/dsl/test_isa*.py",
+    "tests/ops/test_*_ptxas.py",
+    "tests/ops/test_*_values.py",
+    "tests/test_hypothesis_*.py",
+)
+PYTEST_ARGS = ["-n", "2", "--dist", "loadgroup", "-k", "not (test_row and xla)"]
+PYTEST_ARGS += [f"--ignore-glob={pattern}" for pattern in ELSEWHERE]
+
+# What the matrix installs for Python 3.11, and for every later one: the latter may be what `make wheel`
+# has just built (.ci/run), and else the first session that needs it builds it.
+wheels: dict[bool, Path] = {}
+if os.environ.get("MATRIX_WHEEL"):
+    wheels[True] = Path(os.environ["MATRIX_WHEEL"]).resolve()
+
 
 @nox.session(python=False)
 def found(session: nox.Session) -> None:
@@ -42,11 +63,37 @@ def found(session: nox.Session) -> None:
 
 @nox.session(python=[python for python in FOUND if python not in SKIPPED])
 def tests(session: nox.Session) -> None:
-    """The whole suite with this Python's jax."""
-    jax = PAIRS[str(session.python)]
-    # Editable, as in the Makefile: pytest finds the package in this folder, which has no extension.
-    session.install(f"jax=={jax}", f"jaxlib=={jax}", "--editable", ".[test]")
-    session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2", "--dist", "loadgroup"]))
+    """The tests that jax or Python could break, with this Python's jax."""
+    python = str(session.python)
+    jax = PAIRS[python]
+    file = matrix_wheel(session, stable=python != "3.11")
+    session.install(f"jax=={jax}", f"jaxlib=={jax}", f"jax_ptx[test] @ {file.as_uri()}")
+    # Again, for an environment that has an earlier build of the same version.
+    session.install("--force-reinstall", "--no-deps", str(file))
+    # From a copy without the package: pytest would import this folder's, which has no extension.
+    copy = session.cache_dir / f"checkout-{python}"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(".", copy, ignore=left_out)
+    session.chdir(copy)
+    # As users compile, where `make test` compiles quickly (tests/conftest.py).
+    optimised = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0"} if python == max(FOUND) else {}
+    session.run("python", "-m", "pytest", *(session.posargs or PYTEST_ARGS), env=optimised)
+
+
+def matrix_wheel(session: nox.Session, *, stable: bool) -> Path:
+    """The wheel of this run, for the stable ABI or for Python 3.11."""
+    if stable not in wheels:
+        folder = session.cache_dir / ("wheel-stable" if stable else "wheel-3.11")
+        shutil.rmtree(folder, ignore_errors=True)
+        command = ["python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+        session.run(*command, str(folder), ".")
+        (wheels[stable],) = folder.resolve().glob("*.whl")
+    return wheels[stable]
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    hidden = {name for name in names if name.startswith(".") or name == "__pycache__"}
+    return hidden | ({"jax_ptx", "build", "dist"} if folder == "." else set())
 
 
 # One wheel serves every Python from 3.12 on (pyproject.toml, wheel.py-api).

@@ -33,16 +33,16 @@ DTYPES = {
     "float16": np.float16,
     "float64": np.float64,
 }
-# Leading dimensions, row length, x's dtype, the weight's. Not their product, each of which XLA would
-# compile anew: maps and transformations make enough of them.
+# Leading dimensions, row length, x's dtype, the weight's, what is added to the weight. Not their
+# product, each of which XLA would compile anew: maps and transformations make enough of them.
 ROWS = (
-    ((3,), 2, "float64", "float16"),
-    ((), 3, "bfloat16", "float32"),
-    ((2,), 4, "float16", "float64"),
-    ((2, 2), 5, "float32", "float32"),
-    ((7,), 33, "float32", "bfloat16"),
-    ((1, 2), 40, "float16", "float16"),
-    ((5,), 130, "bfloat16", "bfloat16"),
+    ((3,), 2, "float64", "float16", 0.0),
+    ((), 3, "bfloat16", "float32", 1.0),
+    ((2,), 4, "float16", "float64", 0.0),
+    ((2, 2), 5, "float32", "float32", 0.0),
+    ((7,), 33, "float32", "bfloat16", 1.0),
+    ((1, 2), 40, "float16", "float16", 0.0),
+    ((5,), 130, "bfloat16", "bfloat16", 0.0),
 )
 OPERANDS = ("x only", "weight only", "both")
 
@@ -102,8 +102,9 @@ def exact_jacobian(x, w, which: str):
     ]
 
 
-def programs(implementation: Any, which: str) -> dict[str, Program]:
-    f = lambda x, w: jax_ptx.rms_norm(x, w, eps=EPS, implementation=implementation)
+def programs(implementation: Any, which: str, offset: float) -> dict[str, Program]:
+    options = {"eps": EPS, "weight_offset": offset, "implementation": implementation}
+    f = lambda x, w: jax_ptx.rms_norm(x, w, **options)
     argnums = {"x only": (0,), "weight only": (1,), "both": (0, 1)}[which]
     dots = tuple(("x_dot", "w_dot")[i] for i in argnums)
 
@@ -190,12 +191,12 @@ def examples(draw: st.DrawFn, family: str) -> dict[str, Any]:
     example: dict[str, Any] = {
         "name": name,
         "which": draw(st.sampled_from(OPERANDS)),
-        **dict(zip(("lead", "n", "x_dtype", "w_dtype"), row, strict=True)),
+        **dict(zip(("lead", "n", "x_dtype", "w_dtype", "offset"), row, strict=True)),
         "seed": draw(st.integers(0, 2**32 - 1)),
         "scale": draw(st.sampled_from((1e-3, 1.0, 30.0))),
         "jit": draw(st.integers(0, 19)) == 13,
     }
-    takes = programs("xla", example["which"])[name].takes
+    takes = programs("xla", example["which"], 0.0)[name].takes
     ranks = [1 if t in ("w", "w_dot") else len(example["lead"]) + 1 for t in takes]
     maps = []
     for _ in range(draw(st.sampled_from((0, 0, 1) if small else (0, 1, 1, 2)))):
@@ -246,7 +247,7 @@ def mapped_expected(expected: Callable[..., Any], maps: list[Map], operands: lis
 
 
 def run(example: dict[str, Any], implementation: str) -> None:
-    program = programs(implementation, example["which"])[example["name"]]
+    program = programs(implementation, example["which"], example["offset"])[example["name"]]
     operands = draw_operands(example, program.takes)
     f = program.function
     for each in example["maps"]:
@@ -254,7 +255,11 @@ def run(example: dict[str, Any], implementation: str) -> None:
     wide = "float64" in (example["x_dtype"], example["w_dtype"])
     with jax.enable_x64(True) if wide else contextlib.nullcontext():
         results = (jax.jit(f) if example["jit"] else f)(*map(jnp.asarray, operands))
-        expected = mapped_expected(program.expected, example["maps"], operands)
+        shifted = [
+            value.astype(np.float64) + example["offset"] if name == "w" else value
+            for name, value in zip(program.takes, operands, strict=True)
+        ]
+        expected = mapped_expected(program.expected, example["maps"], shifted)
         assert len(results) == len(expected)
         terms = example["n"] * int(np.prod(example["lead"]))
         for result, (value, size) in zip(results, expected, strict=True):

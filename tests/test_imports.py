@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "jax_ptx"
+import jax_ptx
+
+PACKAGE = Path(jax_ptx.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Module prefix -> prefixes inside the package that it may import. The first match counts.

@@ -34,6 +34,9 @@ LANGUAGE_REGISTERS = ("pred", "b16", "b32", "b64", "f32", "f64")
 PLAIN = sorted(number for number, suffix in isa.TARGETS if not suffix)
 SPECIFIC = sorted(number for number, suffix in isa.TARGETS if suffix)
 
+# The samples are made once, by one worker of pytest-xdist.
+pytestmark = pytest.mark.xdist_group("instruction table")
+
 Claim = tuple[tuple[int, int], int, str]
 
 
