@@ -25,8 +25,6 @@ from tests.ops import oracle
 from tests.tolerance import assert_close
 
 EPS = 1e-5
-# Examples of each family. XLA compiles the formula op by op for each shape, so it gets fewer.
-EXAMPLES = {"ptx": 420, "xla": 90}
 DTYPES = {
     "float32": np.float32,
     "bfloat16": ml_dtypes.bfloat16,
@@ -39,10 +37,8 @@ ROWS = (
     ((3,), 2, "float64", "float16", 0.0),
     ((), 3, "bfloat16", "float32", 1.0),
     ((2,), 4, "float16", "float64", 0.0),
-    ((2, 2), 5, "float32", "float32", 0.0),
-    ((7,), 33, "float32", "bfloat16", 1.0),
-    ((1, 2), 40, "float16", "float16", 0.0),
-    ((5,), 130, "bfloat16", "bfloat16", 0.0),
+    ((2, 2), 33, "float32", "bfloat16", 1.0),
+    ((5,), 130, "float32", "float32", 0.0),
 )
 OPERANDS = ("x only", "weight only", "both")
 
@@ -149,6 +145,11 @@ def programs(implementation: Any, which: str, offset: float) -> dict[str, Progra
     def transpose(x, w, dy):
         return jax.linear_transpose(lambda w: f(x, w), w)(dy)
 
+    def jacfwd(x, w):
+        # JAX makes one basis for operands of several dtypes.
+        with jax.numpy_dtype_promotion("standard"):
+            return jax.jacfwd(f, argnums)(x, w)
+
     pull = lambda x, w, dy: exact_pull(x, w, dy, which)
     only_weight = lambda x, w, dy: exact_pull(x, w, dy, "weight only")
     jacobian = lambda x, w: exact_jacobian(x, w, which)
@@ -161,7 +162,7 @@ def programs(implementation: Any, which: str, offset: float) -> dict[str, Progra
         "remat": Program(("x", "w", "dy"), remat, pull),
         "linear_transpose": Program(("x", "w", "dy"), transpose, only_weight),
         "jacrev": Program(("x", "w"), lambda x, w: jax.jacrev(f, argnums)(x, w), jacobian),
-        "jacfwd": Program(("x", "w"), lambda x, w: jax.jacfwd(f, argnums)(x, w), jacobian),
+        "jacfwd": Program(("x", "w"), jacfwd, jacobian),
     }
 
 
@@ -170,6 +171,11 @@ FAMILIES = {
     "forward mode": ("jvp", "linearize"),
     "reverse mode": ("vjp", "grad", "remat", "linear_transpose"),
     "jacobian": ("jacrev", "jacfwd"),
+}
+# Examples of each family. XLA compiles the formula op by op for each shape, so it gets fewer.
+EXAMPLES = {
+    "ptx": {"value": 700, "forward mode": 450, "reverse mode": 500, "jacobian": 80},
+    "xla": {"value": 120, "forward mode": 60, "reverse mode": 70, "jacobian": 30},
 }
 
 
@@ -281,7 +287,7 @@ def test_drawn_programs(family: str, implementation: str, record_property) -> No
     count = itertools.count()
 
     @settings(
-        max_examples=EXAMPLES[implementation],
+        max_examples=EXAMPLES[implementation][family],
         derandomize=True,  # the same examples in each run
         deadline=None,
         database=None,
@@ -294,9 +300,9 @@ def test_drawn_programs(family: str, implementation: str, record_property) -> No
 
     check()
     ran = next(count)
-    assert ran >= EXAMPLES[implementation]
+    assert ran >= EXAMPLES[implementation][family]
     record_property("examples", ran)  # the summary adds them up (conftest.py)
 
 
 def test_there_are_two_thousand_examples() -> None:
-    assert len(FAMILIES) * sum(EXAMPLES.values()) >= 2000
+    assert sum(sum(each.values()) for each in EXAMPLES.values()) >= 2000
