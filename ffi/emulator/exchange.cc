@@ -22,6 +22,14 @@ Outcome Shfl(Warp& w, const Step& s, uint32_t mask) {
   const auto* c = w.In<uint32_t>(s.args[4]);
   uint32_t a[kLanes];
   std::memcpy(a, w.In<uint32_t>(s.args[2]), sizeof a);
+  // The butterfly of a whole warp, as reductions have it: constants, and every lane has a partner.
+  bool is_constant = (s.args[3] & s.args[4]) >> 31 != 0;
+  if (mode == Mod::kBfly && mask == kAllLanes && is_constant && (c[0] & 0x1F1F) == 0x1F) {
+    uint32_t offset = b[0] & 31;
+    for (uint32_t lane = 0; lane < kLanes; ++lane) d[lane] = a[lane ^ offset];
+    w.SetPredicate(s.args[1], mask, kAllLanes);
+    return Outcome::kNext;
+  }
   uint32_t in_range = 0;
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     int lane = __builtin_ctz(rest);

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-
 import numpy as np
 import pytest
 
@@ -128,63 +125,6 @@ def test_limits():
 def test_unused_registers_cost_nothing():
     text = f"{HEADER}.entry k(.param .u64 y) {{ .reg .b64 %rd<16000000>; mov.u64 %rd15999999, 0; ret; }}"
     emulate(text, [np.zeros(1, np.float32)])
-
-
-SEEDS = [
-    kernel(
-        """
-        .shared .align 16 .b8 s[256]; .local .b32 l[4];
-        mad.wide.u32 %rd1, %t, 4, %x; ld.global.nc.L1::no_allocate.f32 %f1, [%rd1];
-        mov.u32 %r1, s; mad.lo.u32 %r1, %t, 4, %r1; st.shared.f32 [%r1], %f1; bar.sync 0;
-        shfl.sync.bfly.b32 %r2|%p1, %t, 1, 31, -1; setp.lt.and.u32 %p2|%p3, %r2, 5, !%p1;
-        @%p2 bra A; cvt.rn.bf16x2.f32 %r3, %f1, %f1; mov.b32 {%h1, %h2}, %r3;
-        A: atom.shared.add.u32 %r4, [%r1], 1; mad.wide.u32 %rd2, %t, 4, %y; st.global.f32 [%rd2], %f1;
-        """
-    ),
-    HEADER
-    + """
-    .const .b32 t[2] = {1, 0x2}; .global .align 8 .u64 p = t;
-    .func (.param .b32 r) f(.param .b32 a) { .reg .b32 %r<3>; ld.param.b32 %r1, [a];
-    st.param.b32 [r], %r1; ret; }
-    .visible .entry k(.param .u64 x, .param .u64 y) .maxntid 32, 1, 1 {
-      .reg .b32 %r<3>; { .param .b32 a; .param .b32 b; st.param.b32 [a], 3; call (b), f, (a);
-      ld.param.b32 %r1, [b]; }
-      ld.const.b32 %r2, [t+4]; div.s32 %r2, %r2, %r1; ret; }
-    """,
-]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_mutated_text_never_crashes(seed: int):
-    """Random edits of good programs: any outcome but a crash or a hang is right."""
-    rng = random.Random(seed)
-    tokens = [
-        *"{}[]()<>,;:@!|+-",
-        "%r1",
-        "%rd1",
-        "%p1",
-        "-1",
-        "0x7fffffffffffffff",
-        "99999999999",
-        ".b64",
-        ".v4",
-    ]
-    for _ in range(250):
-        text = list(rng.choice(SEEDS))
-        for _ in range(rng.randint(1, 4)):
-            at = rng.randrange(len(text))
-            kind = rng.randrange(4)
-            if kind == 0:
-                del text[at : at + rng.randint(1, 12)]
-            elif kind == 1:
-                text[at] = chr(rng.randrange(1, 256))
-            elif kind == 2:
-                text.insert(at, rng.choice(tokens))
-            else:
-                other = rng.randrange(len(text))
-                text[at:at] = text[other : other + rng.randint(1, 40)]
-        with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):
-            emulate("".join(text), [np.zeros(32, np.float32) for _ in range(2)], step_limit=20_000)
 
 
 def test_a_wrong_character_on_a_line_that_is_skipped():
