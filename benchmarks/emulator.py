@@ -5,8 +5,8 @@
 The emulator runs the PTX that a GPU would run, thread by thread, with every check that is always on: bounds
 and alignment of each access, registers and shared memory that nobody wrote, barriers. Pallas interprets a
 kernel block by block: each block is an operation of XLA, and nothing is checked; how fast it is depends on
-the rows of a block. Both are jitted, and compiled before the first measurement; the least of the times counts,
-since a machine that others use only adds to them.
+the rows of a block. Both are jitted, and compiled before the first measurement; the least of the times
+counts, since a machine that others use only adds to them.
 """
 
 from __future__ import annotations
