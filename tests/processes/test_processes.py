@@ -30,7 +30,8 @@ def run(module: str, folder: Path, seed: str) -> str:
     environment = {
         **os.environ,
         "PYTHONHASHSEED": seed,
-        "JAX_PLATFORMS": "cpu",  # the author has no GPU, even where there is one
+        "JAX_PLATFORMS": folder.name,  # a process on the CPU has no GPU, even where there is one
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # there are three, and this one
         "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -43,10 +44,11 @@ def run(module: str, folder: Path, seed: str) -> str:
     return child.stdout
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the author left its work."""
-    folder = tmp_path_factory.mktemp("processes")
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the author left its work; its name is the platform."""
+    folder = tmp_path_factory.mktemp("processes") / request.param
+    folder.mkdir()
     for name, value in zip("xw", programs.operands(), strict=True):
         np.save(folder / f"{name}.npy", value)
     run("author", folder, SEEDS[0])
@@ -113,10 +115,11 @@ def test_an_export_with_a_symbolic_number_of_rows(readers) -> None:
             )
 
 
-def test_an_export_says_what_it_lacks(readers) -> None:
+def test_an_export_says_what_it_lacks(folder: Path, readers) -> None:
+    other = "cpu" if folder.name == "cuda" else "cuda"
     for reader in readers:
         assert "jax_ptx_launch" in reader["without the library"]
-        assert "'cuda'" in reader["exported for another platform"]
+        assert f"'{other}'" in reader["exported for another platform"]
 
 
 def test_a_serialised_executable_runs_in_another_process(readers, author) -> None:
