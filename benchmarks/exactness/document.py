@@ -2,7 +2,8 @@
 
     python -m benchmarks.exactness.document exactness.json [more.json ...]
 
-Results of several runs are joined; of a stage that ran twice the last counts.
+Results of several runs are joined; of a stage that ran twice the last counts. A file may hold "notes", a list
+of what has changed since.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ is compared as a NaN.
 """
 
 RANGES = """\
-Results are folded into a hash by each thread, and hashes compared. Variants of a form that change few
-inputs (`.ftz`, `.sat`, `.relu`, `.satfinite`) take a 16th of the inputs.
+Results are folded into a hash by each thread, and hashes compared. At full length a run takes all 2^32
+inputs, and a 16th of them for variants of a form that change few (`.ftz`, `.sat`, `.relu`, `.satfinite`).
 """
 APPROXIMATIONS = """\
 The error of the GPU's result, against float64 (of ulp: against the value rounded to nearest), where operand
@@ -129,7 +130,7 @@ def approximations(records: list[dict[str, Any]]) -> list[str]:
     head = (
         "form",
         "inputs",
-        "domain",
+        "magnitude of x",
         "ISA's bound",
         "observed on the GPU",
         "at",
@@ -148,7 +149,12 @@ def ranges(exact: list[dict[str, Any]]) -> list[str]:
         + (" (all)" if inputs == 2**32 else ", evenly spread")
         for inputs, names in sorted(counts.items(), reverse=True)
     ]
-    names_of = lambda records: ", ".join(f"`{r['name']}`" for r in records) or "none"
+
+    def names_of(records: list[dict[str, Any]]) -> str:
+        names = [f"`{record['name']}`" for record in records]
+        more = [f"and {len(names) - 8} more"] if len(names) > 8 else []
+        return ", ".join([*names[:8], *more]) or "none"
+
     bad = [r for r in exact if r.get("differing")]
     only_nan = [r for r in exact if r["differing_threads"] and not r.get("differing")]
     lines.append(f"- differing: {names_of(bad)}")
@@ -183,7 +189,10 @@ def page(results: dict[str, Any]) -> str:
     for record in forms:
         if record.get("errors") and record["name"] not in named:
             rest.setdefault(record["name"], record)
-    lines = [INTRODUCTION.format(**results), "## Forms", ""]
+    lines = [INTRODUCTION.format(**results)]
+    if results.get("notes"):
+        lines += ["## Since these runs", "", *(f"- {note}" for note in results["notes"]), ""]
+    lines += ["## Forms", ""]
     lines += by_opcode(forms)
     lines += ["## Forms that differ", "", *differing(forms)]
     lines += ["## One operand of 32 bits", "", RANGES, *ranges(results["ranges"]["exact"])]

@@ -34,11 +34,13 @@ class Bound(NamedTuple):
         """The limits in words."""
         if (self.low, self.high) == (0.0, math.inf):
             return "all"
-        what = f"{_power(self.low)} ≤ |x| ≤ {_power(self.high)}"
+        what = f"{_power(self.low)} … {_power(self.high)}"
         return what if self.inside else f"not {what}"
 
 
 def _power(x: float) -> str:
+    if x == 0:
+        return "0"
     for unit, name in ((math.pi, "π"), (1.0, "")):
         if x / unit == int(x / unit) and x / unit < 1000:
             return f"{int(x / unit)}{name}"

@@ -27,7 +27,7 @@ def form(sample: Sample, types: list[str]) -> Form:
     space = _space(sample)
     texts = list(sample.texts)
     base = f"%slot_{space}"
-    if not re.search(r"\.(global|shared|local|const)\b", sample.name) and opcode[-6:] != "matrix":
+    if not re.search(r"\.(global|shared|local|const)\b", sample.name):
         base = f"%generic_{space}"
     texts[place] = f"[{base}]"
     if "L2::cache_hint" in sample.name:
