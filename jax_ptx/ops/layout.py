@@ -11,6 +11,9 @@ ACCESS_BYTES = 16  # the widest access of a thread on every target
 WARP = 32
 MAX_THREADS = 1024
 MIN_ASYNC_BYTES = 4  # the smallest cp.async
+PORTABLE = 80  # the target whose code every later GPU runs
+HOPPER = 90  # its target, and those below sm_120, have both of what `has_large_clusters` says
+CONSUMER_BLACKWELL = 120
 
 
 @dataclass(frozen=True)
@@ -22,17 +25,24 @@ class RowLayout:
         vector: elements of one access; divides n, so that no access crosses a row's end.
         threads: threads of one row, a power of two; up to 32 of them share a warp with other rows.
         rows: rows of a CTA; 1 where a row takes several warps, since its barrier is the CTA's.
+        cluster: CTAs of a cluster that share a row, each a contiguous part of it.
     """
 
     n: int
     vector: int
     threads: int
     rows: int
+    cluster: int = 1
+
+    @property
+    def part(self) -> int:
+        """Elements of a row that belong to one CTA."""
+        return self.n // self.cluster
 
     @property
     def accesses(self) -> int:
-        """Accesses that cover a row."""
-        return self.n // self.vector
+        """Accesses that cover a CTA's part of a row."""
+        return self.part // self.vector
 
     @property
     def steps(self) -> int:
@@ -79,3 +89,8 @@ def slot_bytes(layout: RowLayout, dtype: DType, n_tensors: int) -> int | None:
     if access_bytes < MIN_ASYNC_BYTES:
         return None
     return n_tensors * layout.steps * layout.cta_threads * access_bytes
+
+
+def has_large_clusters(target: int) -> bool:
+    """Whether CTAs of a cluster can share a row, each with up to 227 KiB of shared memory."""
+    return HOPPER <= target < CONSUMER_BLACKWELL

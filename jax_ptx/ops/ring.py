@@ -24,6 +24,7 @@ class Ring:
         self,
         layout: RowLayout,
         tensors: Sequence[Elements],
+        turn: int | Reg,
         in_cta: Reg,
         n_slots: int,
         memory: DType,
@@ -33,11 +34,12 @@ class Ring:
         Args:
             layout: how threads share a row.
             tensors: this thread's first elements of its first row; `fill` moves them on.
+            turn: rows from one fill to the next.
             in_cta: this thread's number in the CTA.
             n_slots: rows on their way, and the one that is read.
             memory: element type of `self.memory`, which is free for other use after `drain`.
         """
-        self.layout, self.tensors, self.n_slots = layout, tensors, n_slots
+        self.layout, self.tensors, self.turn, self.n_slots = layout, tensors, turn, n_slots
         self.dtype = tensors[0].dtype
         self.access_bytes = layout.vector * tensors[0].bytes
         self.step_bytes = layout.cta_threads * self.access_bytes
@@ -66,7 +68,7 @@ class Ring:
                     ptx.inst.selp.u32(size, self.access_bytes, 0, pred)
                     operands.append(size)
                 modifier.shared.global_(*operands)
-            tensor.skip(self.layout.rows, self.layout.n)
+            tensor.skip(self.turn, self.layout.n)
         ptx.inst.cp.async_.commit_group()
         self._advance(self.write)
 

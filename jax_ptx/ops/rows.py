@@ -25,6 +25,17 @@ class Row:
     layout: RowLayout
     thread: Reg
 
+    def skip_to_own(self, elements: Elements, rank: Reg | None = None) -> None:
+        """Moves from a row's first element to this thread's.
+
+        Args:
+            elements: what moves.
+            rank: the CTA's number in a cluster that shares the row; None: it has the row to itself.
+        """
+        if rank is not None:
+            elements.skip(rank, self.layout.part)
+        elements.skip(self.thread, self.layout.vector)
+
     def predicates(self, exists: Reg | None) -> list[Reg | None]:
         """For each step, whether this thread has an access; None: it always has.
 

@@ -156,15 +156,15 @@ def statistic(x: Any) -> Any:
     return _like(x, x.shape[:-1], _spec(x)[:-1])
 
 
-def partial_sums(x: Any, blocks: tuple[Any, ...], runs: int) -> Any:
-    """The type of partial sums over x's rows (see `Role.PARTIAL`)."""
+def partial_sums(x: Any, blocks: tuple[Any, ...], runs: int, dtype: Any = None) -> Any:
+    """The type of partial sums over x's rows (see `Role.PARTIAL`), wide unless a dtype is given."""
     spec = [entry if count != 1 else None for entry, count in zip(_spec(x), blocks, strict=False)]
     shape = (*blocks[:-1], blocks[-1] * runs, x.shape[-1])
-    return _like(x, shape, [*spec, None])
+    return _like(x, shape, [*spec, None], dtype)
 
 
-def _like(x: Any, shape: tuple[int, ...], spec: Sequence[Any]) -> Any:
-    dtype = jnp.dtype("float64" if x.dtype == "float64" else "float32")
+def _like(x: Any, shape: tuple[int, ...], spec: Sequence[Any], dtype: Any = None) -> Any:
+    dtype = dtype or jnp.dtype("float64" if x.dtype == "float64" else "float32")
     sharding = PartitionSpec(*spec) if _explicit(x) else PartitionSpec()
     return x.update(
         shape=shape,

@@ -15,15 +15,14 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 def forward(
     x: torch.Tensor, weight: torch.Tensor | None, options: Options
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`y = x * (rstd * weight)`, rounded once to x's dtype, and `rstd = rsqrt(mean(x**2, -1) + eps)`."""
+    """`y = x * rstd * weight`, rounded once to x's dtype, and `rstd = rsqrt(mean(x**2, -1) + eps)`."""
     wide = x.to(wide_dtype(x.dtype))
     rstd = _rstd(wide, options.eps)
-    if weight is None:
-        y = wide * rstd
-    elif options.round_before_weight:
-        y = (wide * rstd).to(x.dtype).to(wide.dtype) * _wide_weight(weight, wide, options)
-    else:
-        y = wide * (rstd * _wide_weight(weight, wide, options))
+    y = wide * rstd
+    if weight is not None:
+        if options.round_before_weight:
+            y = y.to(x.dtype).to(wide.dtype)
+        y = y * _wide_weight(weight, wide, options)
     return y.to(x.dtype).contiguous(), rstd.squeeze(-1)
 
 

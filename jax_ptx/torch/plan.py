@@ -5,16 +5,19 @@ Everything here takes and gives tensors that autograd does not see.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
-from jax_ptx.ops.rms_norm.config import BACKWARD_CTAS, MIN_ROWS_PER_PARTIAL
+from jax_ptx.ops.layout import PORTABLE
+from jax_ptx.ops.rms_norm.config import backward_config, run_count
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.torch import formula
 from jax_ptx.torch.launch import Runner
+from jax_ptx.types import by_numpy_name
 
 Optional = torch.Tensor | None
 
@@ -45,7 +48,7 @@ class Plan:
         self.kernel = kernel
         self._wide = formula.wide_dtype(dtype)
         self._forward: dict[tuple[bool, bool], Runner] = {}
-        self._backward: dict[tuple[bool, bool, bool], Runner | None] = {}
+        self._backward: dict[tuple[bool, bool, int], Runner | None] = {}
 
     def forward(
         self, x: torch.Tensor, weight: Optional, residual: Optional = None, with_rstd: bool = True
@@ -86,9 +89,10 @@ class Plan:
         need_dw: bool,
     ) -> tuple[Optional, Optional]:
         """dx plus the addend, and dw, as far as they are needed."""
-        run = None
+        run, runs = None, 0
         if self.kernel and x.numel() > 0:
-            run = self._build_backward(addend is not None, need_dx, need_dw)
+            runs = run_count(x.numel() // self.n, self._most_runs) if need_dw else 0
+            run = self._build_backward(addend is not None, need_dx, runs)
         if run is None:
             dx, dw = formula.backward(x, dy, weight, addend, self.options)
             return dx if need_dx else None, dw if need_dw else None
@@ -103,12 +107,12 @@ class Plan:
         if need_dx:
             results.append(torch.empty_like(x))
         if need_dw:
-            parts = max(1, min(BACKWARD_CTAS, x.numel() // self.n // MIN_ROWS_PER_PARTIAL))
-            results.append(x.new_empty((parts, self.n), dtype=rstd.dtype))
+            dtype = self.weight_dtype if self._final(runs) else rstd.dtype
+            results.append(x.new_empty((runs, self.n), dtype=dtype))
         run(operands, results)
         dw = None
         if need_dw:
-            dw = results[-1].sum(0).to(self.weight_dtype)
+            dw = (results[-1].sum(0) if runs > 1 else results[-1][0]).to(self.weight_dtype)
         return results[0] if need_dx else None, dw
 
     def _build_forward(self, residual: bool, with_rstd: bool) -> Runner:
@@ -121,24 +125,47 @@ class Plan:
         )
         return self._forward.setdefault((residual, with_rstd), Runner(launch, launch.access_bytes))
 
-    def _build_backward(self, addend: bool, need_dx: bool, need_dw: bool) -> Runner | None:
+    def _build_backward(self, addend: bool, need_dx: bool, runs: int) -> Runner | None:
         """None: a row is too long for the kernel."""
-        key = (addend, need_dx, need_dw)
+        key = (addend, need_dx, runs)
         if key not in self._backward:
             launch = backward_launch(
                 **self._facts(),
                 weight_offset=self.options.weight_offset,
                 addend=addend,
                 need_dx=need_dx,
-                need_dw=need_dw,
+                runs=runs,
+                final=self._final(runs),
+                one_block=True,
             )
             self._backward[key] = None if launch is None else Runner(launch, launch.access_bytes)
         return self._backward[key]
 
+    def _final(self, runs: int) -> bool:
+        """Whether the only partial sum is dw; a kernel rounds it from float32."""
+        return runs == 1 and (self.weight_dtype is torch.float64) == (self.dtype is torch.float64)
+
+    @functools.cached_property
+    def _most_runs(self) -> int:
+        config = backward_config(self.n, by_numpy_name(_name(self.dtype)), _target())
+        return config.runs if config else 1
+
     def _facts(self) -> dict[str, Any]:
-        name = lambda dtype: str(dtype).removeprefix("torch.")
-        weight = None if self.weight_dtype is None else name(self.weight_dtype)
-        return {"n": self.n, "x_dtype": name(self.dtype), "weight_dtype": weight, "grouped": False}
+        weight = None if self.weight_dtype is None else _name(self.weight_dtype)
+        facts = {"n": self.n, "x_dtype": _name(self.dtype), "weight_dtype": weight}
+        return {**facts, "grouped": False, "target": _target()}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@functools.cache
+def _target() -> int:
+    """The least of torch's GPUs. JAX is not asked: it would take most of a GPU's memory."""
+    devices = range(torch.cuda.device_count())
+    found = [torch.cuda.get_device_capability(device) for device in devices]
+    return min((10 * major + minor for major, minor in found), default=PORTABLE)
 
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jax_ptx
-from jax_ptx.ops.rms_norm.config import backward_config, backward_parts
+from jax_ptx.ops.rms_norm.config import Parts, backward_config, backward_parts
 from jax_ptx.types import by_numpy_name
 from tests.ops import oracle
 from tests.ops.test_rms_norm_values import DTYPES, IMPLEMENTATIONS, ODD_LENGTHS, draw
@@ -81,9 +81,15 @@ def test_long_rows_that_are_sharded(kind: AxisType) -> None:
 
 
 def test_which_rows_the_kernel_takes() -> None:
-    assert backward_config(16384, by_numpy_name("bfloat16")) is not None
-    assert backward_config(8192, by_numpy_name("float32")) is not None
-    assert backward_config(65536, by_numpy_name("bfloat16")) is None
+    bf16, f32 = by_numpy_name("bfloat16"), by_numpy_name("float32")
+    for n, dtype, target in (
+        (16384, bf16, 80),
+        (8192, f32, 80),
+        (131072, bf16, 90),
+        (65536, f32, 90),
+    ):
+        assert backward_config(n, dtype, target) is not None
+        assert backward_config(n + 16, dtype, target) is None
 
 
 @pytest.mark.parametrize("rows", [1, 2, 15, 47, 132, 133, 1000])
@@ -199,17 +205,23 @@ LEADS = [(1, 1), (1, 7), (8, 128), (1, 32768), (4, 4096, 2), (1, 10007), (2, 2, 
 @pytest.mark.parametrize("lead", LEADS)
 @pytest.mark.parametrize("n_devices", [1, 8, 64])
 def test_parts_divide_the_rows(lead, n_devices: int) -> None:
-    parts = backward_parts(lead, (1,) * len(lead), 0, n_devices)
+    parts = backward_parts(lead, (1,) * len(lead), 0, n_devices, 264)
     assert all(size % block == 0 for size, block in zip(lead, parts.blocks, strict=True))
     assert len(parts.shape) == len(lead)
     assert 1 <= np.prod(parts.shape) <= min(4096, np.prod(lead))
 
 
 def test_parts_follow_a_known_sharding_and_the_weights_dimensions() -> None:
-    assert backward_parts((1, 64), (1, 32), 0, 1).blocks == (1, 32)
-    assert backward_parts((5, 64), (1, 1), 1, 8).blocks[0] == 5
-    assert backward_parts((5, 64), (1, 1), 2, 8).shape == (5, 64)
-    assert backward_parts((16, 2048), (1, 1), 0, 64).blocks == (16, 64)
+    assert backward_parts((1, 64), (1, 32), 0, 1, 264).blocks == (1, 32)
+    assert backward_parts((5, 64), (1, 1), 1, 8, 264).blocks[0] == 5
+    assert backward_parts((5, 64), (1, 1), 2, 8, 264).shape == (5, 64)
+    assert backward_parts((16, 2048), (1, 1), 0, 64, 264).blocks == (16, 64)
+
+
+def test_one_device_has_one_block_and_one_row_one_final_part() -> None:
+    assert backward_parts((8, 4096), (1, 1), 0, 1, 264) == Parts((1, 1), 264, final=False)
+    assert backward_parts((1, 3), (1, 1), 0, 1, 264) == Parts((1, 1), 1, final=True)
+    assert backward_parts((1, 100), (1, 1), 0, 1, 264).runs == 32  # a power of two
 
 
 SHARDED = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -9,47 +10,68 @@ from pathlib import Path
 import pytest
 
 from jax_ptx import Launch, toolkit
+from jax_ptx.ops.layout import PORTABLE
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.report import TARGETS
+from jax_ptx.toolkit import Assembly
 
 # One length for each shape of the code: rows that share a warp, that fill it, several warps, a loop;
 # each with and without a remainder, with every width of access.
 FORWARD = (7, 24, 1000, 4096, 32768, 65536, 100000)
-BACKWARD = (7, 128, 1000, 1001, 4096, 8192, 16384)
+BACKWARD = (7, 128, 1000, 1001, 4096, 8192, 12288, 16384)
+# What a target with large clusters has besides: larger rings, and rows that CTAs share.
+LARGE_FORWARD = (131072, 262144)
+LARGE_BACKWARD = (8192, 12288, 16384, 65536, 131072)
+LARGE_TARGETS = {"sm_90": 90, "sm_100": 100}
 DTYPES = ("float32", "bfloat16", "float64")  # float16 takes bfloat16's path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-# Bytes that are spilled: where that was measured to be faster than what spills nothing (config.py), and
-# for a float32 weight of the longest bfloat16 rows, whose 32 registers are too many.
+# Bytes that are spilled: where that was measured to be faster than what spills nothing (config.py), for a
+# float32 weight of the longest bfloat16 rows, whose 32 registers are too many, and for its groups' numbers.
 # float64 has no limit: ptxas calls routines of its own for a reciprocal, and saves registers around them.
 SPILLS = {
-    ("forward", "bfloat16", 65536): 136,
     ("forward", "float32", 100000): 48,
+    ("forward", "float32", 262144): 32,
+    ("forward", "bfloat16", 262144): 32,
     ("backward", "bfloat16", 16384): 168,
+    ("backward", "bfloat16", 131072): 288,
 }
 # The same with a residual, or an addend of dx: in registers of its own, of which those kernels had none left.
 SPILLS_ADDED = SPILLS | {
-    ("backward", "float32", 4096): 12,
-    ("backward", "bfloat16", 16384): 240,
+    ("backward", "float32", 128): 16,
+    ("backward", "bfloat16", 128): 16,
+    ("backward", "bfloat16", 1000): 24,
+    ("backward", "bfloat16", 4096): 16,
+    ("backward", "bfloat16", 12288): 48,
+    ("backward", "bfloat16", 16384): 248,
+    ("backward", "bfloat16", 131072): 408,
 }
 
 
-def launches(kernel: str, n: int, dtype: str, *, added: bool) -> list[Launch]:
+def launches(
+    kernel: str, n: int, dtype: str, *, added: bool, target: int = PORTABLE
+) -> list[Launch]:
     """The launches of one dtype: without a weight, with one, with several of another dtype."""
     found = []
     for weight_dtype, grouped in ((None, False), (dtype, False), ("float32", True)):
         facts = {"n": n, "x_dtype": dtype, "weight_dtype": weight_dtype, "grouped": grouped}
+        facts |= {"target": target}
         weighted = weight_dtype is not None
         offset = float(weighted and added)
         if kernel == "forward":
             facts |= {"options": Options(1e-6, offset, added), "residual": added}
             found.append(forward_launch(**facts, out_dtype=None, with_rstd=not weighted))
         else:
-            facts |= {"weight_offset": offset, "addend": added}
-            found.append(backward_launch(**facts, need_dx=True, need_dw=weighted))
+            facts |= {"weight_offset": offset, "addend": added, "need_dx": True}
+            facts |= {
+                "runs": 132 * weighted,
+                "final": added and weight_dtype == dtype,
+                "one_block": not grouped,
+            }
+            found.append(backward_launch(**facts))
     return [launch for launch in found if launch]
 
 
@@ -64,26 +86,48 @@ def as_one_module(named: dict[str, Launch], target: str = "sm_80") -> str:
     return "\n".join([*heads, *bodies])
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(
-    ("kernel", "n"), [*(("forward", n) for n in FORWARD), *(("backward", n) for n in BACKWARD)]
-)
-def test_rms_norm(kernel: str, n: int, target: str) -> None:
+def assemblies_of(kernel: str, n: int, text_target: int, target: str) -> dict[str, Assembly]:
+    """What ptxas makes of every launch, each checked for spills; with its dynamic shared memory."""
     named = {
         f"{dtype}_{'added' if added else 'plain'}_{index}": launch
         for dtype in DTYPES
         for added in (False, True)
-        for index, launch in enumerate(launches(kernel, n, dtype, added=added))
+        for index, launch in enumerate(launches(kernel, n, dtype, added=added, target=text_target))
     }
-    assemblies = toolkit.assemble(as_one_module(named), target)
+    assemblies = {}
+    for clusters, needs in ((False, "sm_80"), (True, "sm_90")):
+        these = {name: each for name, each in named.items() if (each.cluster[0] > 1) == clusters}
+        if these:
+            assemblies |= toolkit.assemble(as_one_module(these, needs), target)
     assert sorted(assemblies) == sorted(named)
     for name, assembly in assemblies.items():
         dtype, which, _ = name.split("_")
         spills = SPILLS if which == "plain" else SPILLS_ADDED
         if dtype != "float64":
             assert assembly.spill_bytes <= spills.get((kernel, dtype, n), 0), f"{name} on {target}"
-        smem_bytes = assembly.smem_bytes + named[name].smem_bytes
-        assert smem_bytes <= 99 * 1024, f"{name} takes more shared memory than sm_89 has"
+    return {
+        name: dataclasses.replace(a, smem_bytes=a.smem_bytes + named[name].smem_bytes)
+        for name, a in assemblies.items()
+    }
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("kernel", "n"), [*(("forward", n) for n in FORWARD), *(("backward", n) for n in BACKWARD)]
+)
+def test_rms_norm(kernel: str, n: int, target: str) -> None:
+    for name, assembly in assemblies_of(kernel, n, PORTABLE, target).items():
+        assert assembly.smem_bytes <= 99 * 1024, f"{name} takes more shared memory than sm_89 has"
+
+
+@pytest.mark.parametrize("target", LARGE_TARGETS)
+@pytest.mark.parametrize(
+    ("kernel", "n"),
+    [*(("forward", n) for n in LARGE_FORWARD), *(("backward", n) for n in LARGE_BACKWARD)],
+)
+def test_rms_norm_with_large_clusters(kernel: str, n: int, target: str) -> None:
+    for name, assembly in assemblies_of(kernel, n, LARGE_TARGETS[target], target).items():
+        assert assembly.smem_bytes <= 227 * 1024, f"{name} takes more shared memory than there is"
 
 
 def test_8_bit_results_need_sm_89_and_no_more() -> None:

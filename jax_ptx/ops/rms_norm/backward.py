@@ -5,18 +5,23 @@ The operands' order is the kernel's: XLA's partitioner goes by the rank of the f
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.interpreters import ad
 
 from jax_ptx.launch import new_primitive
 from jax_ptx.ops import lowering, rowwise
 from jax_ptx.ops.rms_norm import kernels_backward, operands, reference
-from jax_ptx.ops.rms_norm.config import Parts, backward_parts
+from jax_ptx.ops.rms_norm.config import Parts, backward_config, backward_parts
 from jax_ptx.ops.rms_norm.operands import Names, by_name
 from jax_ptx.ops.rowwise import Role
+from jax_ptx.ops.target import device_target
+from jax_ptx.types import by_numpy_name
 
 rms_norm_backward_p = new_primitive("ptx_rms_norm_backward")
 
@@ -29,7 +34,13 @@ def backward(
     parts = None
     if need_dw and weight is not None:
         known = rowwise.shards(jax.typeof(x))
-        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, jax.device_count())
+        config = backward_config(x.shape[-1], by_numpy_name(x.dtype.name), device_target())
+        runs = config.runs if config else 1
+        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, jax.device_count(), runs)
+        if (weight.dtype == jnp.float64) != (
+            x.dtype == jnp.float64
+        ):  # a kernel rounds from float32
+            parts = dataclasses.replace(parts, final=False)
     results = operands.bind(rms_norm_backward_p, at, need_dx=need_dx, parts=parts, **params)
     dx, dw = results.pop(0) if need_dx else None, None
     if parts is not None and weight is not None:
@@ -41,8 +52,11 @@ def backward(
 def _abstract(
     *values: Any, names: Names, need_dx: bool, parts: Parts | None, **_: Any
 ) -> list[Any]:
-    dx = operands.result_type(by_name(names, values))
-    dw = [] if parts is None else [rowwise.partial_sums(dx, parts.blocks, parts.runs)]
+    at = by_name(names, values)
+    dx, dw = operands.result_type(at), []
+    if parts is not None:
+        dtype = at["weight"].dtype if parts.final else None
+        dw = [rowwise.partial_sums(dx, parts.blocks, parts.runs, dtype)]
     return [dx, *dw] if need_dx else dw
 
 
@@ -90,7 +104,10 @@ def _launch(
         weight_offset=weight_offset,
         addend="addend" in at,
         need_dx=need_dx,
-        need_dw=parts is not None,
+        runs=parts.runs if parts else 0,
+        final=parts is not None and parts.final,
+        one_block=parts is not None and math.prod(parts.blocks) == 1,
+        target=device_target(),
         **operands.weight_facts(at.get("weight")),
     )
     if launch is None:

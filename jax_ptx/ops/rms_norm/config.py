@@ -11,36 +11,69 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax_ptx.ops.layout import MAX_THREADS, WARP, RowLayout, row_layout, slot_bytes
+from jax_ptx.ops.layout import (
+    ACCESS_BYTES,
+    MAX_THREADS,
+    WARP,
+    RowLayout,
+    has_large_clusters,
+    row_layout,
+    slot_bytes,
+)
 from jax_ptx.types import DType
+
+# Times in us are of 268 MB tensors on an H200: forward, where a copy takes 127, and backward with the sum of
+# dw, where reading two tensors and writing one takes 184.
+
+SMS = 132  # of an H200
+# Clusters that run at once, one CTA to an SM: one more would wait for all the others (bfloat16 rows of
+# 65,536: 205 with 15 of eight CTAs, 337 with 16).
+CLUSTERS = {2: 66, 4: 30, 8: 15}
+CLUSTER_SLOTS = 4
+
+# ---- forward ----
 
 CTA_THREADS = 128  # threads that short rows share
 # Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
 STEPS = 4
-# Longer rows: eight, since 512 threads with eight let two CTAs share an SM (268 MB of bfloat16 rows of 32,768
-# on an H200: 134 us, and 139 with 1,024 threads and four), up to 1,024 threads (rows of 65,536: 132 us, and
-# 140 with each row read twice).
+# Narrow accesses carry less, so there are more of them (bfloat16 rows of 4,097: 169, and 258 with four).
+NARROW_BYTES = 8
+MAX_NARROW_STEPS = 16
+# Longer rows: eight, since 512 threads with eight let two CTAs share an SM (bfloat16 rows of 32,768: 132, and
+# 139 with 1,024 threads and four), up to 1,024 threads (65,536: 132, and 140 with each row read twice).
 MAX_STEPS = 8
 MANY_THREADS = 512
-# A row that is too long for registers is read twice, the second time from L2 as far as that reaches.
-LOOP_THREADS = 1024  # one CTA an SM leaves each the most of it: 140 us, and 193 with two of 512
+# A cluster that goes from row to row shares what is longer (131,072: 138, and 194 with each row read twice;
+# 262,144: 141 and 200); it would be slower below (32,768: 143).
+CLUSTER_STEPS = 4
+FORWARD_RING_BYTES = 128 * 1024  # the weight's L1 has the rest
+# Still longer rows are read twice, the second time from L2 as far as that reaches.
+LOOP_THREADS = 1024  # one CTA an SM leaves each the most of it: 140, and 193 with two of 512
 LOOP_STEPS = 4
 
-# Columns of a thread in the backward kernel: for each it keeps a float32 sum of dw.
-BACKWARD_COLUMNS = 16
-# 16-bit elements may be twice as many: where one warp can then hold a row, which needs no barrier, and
-# where the row would be too long otherwise.
-BACKWARD_COLUMNS_16_BIT = 32
+# ---- backward ----
+
+# A thread has a float32 sum of dw for each of its columns.
+ROW_COLUMNS = 16
+MOST_COLUMNS_16_BIT = 24
+# So many where a warp then holds a row, which needs no barrier, and where the row is too long otherwise.
+EXTREME_COLUMNS_16_BIT = 32
+# Elements of 32 bits take twice the registers (537 MB of float32 rows of 4,096: 371, and 405 with 16).
+COLUMNS_32_BIT = 8
 BACKWARD_MAX_THREADS = 512
-BACKWARD_CTA_THREADS = 256  # threads that short rows share
-# Rows in shared memory: one that is read, two on their way. Every target has 99 KiB for a CTA.
-BACKWARD_SLOTS = 3
-MAX_SLOT_BYTES = 96 * 1024 // BACKWARD_SLOTS
-# CTAs, and partial sums of dw: two for each of an H200's 132 SMs. Each reads a row while it reduces one.
-BACKWARD_CTAS = 264
-MIN_ROWS_PER_PARTIAL = 4  # fewer would save a CTA little time and cost memory under vmap
-# A dimension may be sharded into any number of parts that divides one of these and itself.
-SPLITS = math.lcm(*range(1, 9))
+BACKWARD_CTA_THREADS = 256  # threads that short rows share; 128 with many columns
+# Rows in shared memory: one that is read, the others on their way.
+SLOTS = 3
+PORTABLE_RING_BYTES = 96 * 1024  # every target has 99 KiB for a CTA
+LARGE_RING_BYTES = 144 * 1024  # L1 has the rest (rows of 131,072: 209, and 243 with 192 KiB)
+# What the CTAs of an SM have together (rows of 2,048: 194 with five CTAs of 128 threads, 242 with two; of
+# 4,096: 191 with two of 256, 203 with three).
+SM_RING_BYTES = 144 * 1024
+SM_THREADS = 640
+MAX_CTAS = 5
+MIN_ROWS_PER_PARTIAL = 2  # fewer would cost memory under vmap
+# A dimension may be sharded into any number of parts up to this that divides it, or as many as devices.
+MAX_SPLITS = 8
 MAX_BLOCKS = 4096
 
 
@@ -49,20 +82,47 @@ class ForwardConfig:
     """Attributes:
     layout: how the threads share a row.
     pass_steps: accesses of one thread in one pass of the loop; 0: the row is held in registers.
+    slots: rows that shared memory holds, of a cluster that goes from row to row; 0: a CTA has one turn.
     """
 
     layout: RowLayout
-    pass_steps: int
+    pass_steps: int = 0
+    slots: int = 0
+
+    @property
+    def runs(self) -> int:
+        """Clusters that share the rows."""
+        return CLUSTERS[self.layout.cluster]
+
+    def weight_in_order(self, with_rstd: bool) -> bool:
+        """Whether loads of the weight stay where they are written (see `Finish.in_order`).
+
+        They then take no registers from a row of many threads: two CTAs share an SM (bfloat16 rows of
+        32,768: 132, and 137), or nothing is spilled (65,536 with rstd: 142, and 189); where nothing is
+        anyway, moving them is better (65,536 without: 132, and 140).
+        """
+        threads = self.layout.threads
+        return threads == MANY_THREADS or (threads > MANY_THREADS and with_rstd)
 
 
-def forward_config(n: int, dtype: DType) -> ForwardConfig:
+def forward_config(n: int, dtype: DType, target: int) -> ForwardConfig:
     """The configuration for rows of `n` elements of `dtype`."""
-    layout = row_layout(n, dtype, max_accesses=STEPS, max_elements=n, cta_threads=CTA_THREADS)
+    vector = math.gcd(n, ACCESS_BYTES * 8 // dtype.bits)
+    more = max(1, NARROW_BYTES // (vector * dtype.bits // 8))
+    steps, most = min(STEPS * more, MAX_NARROW_STEPS), min(MAX_STEPS * more, MAX_NARROW_STEPS)
+    layout = row_layout(n, dtype, max_accesses=steps, max_elements=n, cta_threads=CTA_THREADS)
     if layout.threads >= MANY_THREADS:
-        threads = MANY_THREADS if layout.accesses <= MANY_THREADS * MAX_STEPS else MAX_THREADS
+        threads = MANY_THREADS if layout.accesses <= MANY_THREADS * most else MAX_THREADS
         layout = RowLayout(n, layout.vector, threads, 1)
-    if layout.steps <= MAX_STEPS:
-        return ForwardConfig(layout, 0)
+    if layout.steps <= most:
+        return ForwardConfig(layout)
+    for cluster in reversed(_clusters(layout, dtype, target)[1:]):
+        many = layout.accesses > cluster * MANY_THREADS * CLUSTER_STEPS
+        threads = MAX_THREADS if many else MANY_THREADS
+        shared = RowLayout(n, layout.vector, threads, 1, cluster)
+        slots = _slots(shared, dtype, 1, FORWARD_RING_BYTES)
+        if shared.steps <= CLUSTER_STEPS and slots:
+            return ForwardConfig(shared, slots=slots)
     return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), LOOP_STEPS)
 
 
@@ -71,29 +131,72 @@ class BackwardConfig:
     """Attributes:
     layout: how the threads share a row.
     slots: rows that shared memory holds; 0: none, a row is loaded when its turn comes.
+    runs: CTAs, or clusters, that share the rows, each with its own sum of dw.
     """
 
     layout: RowLayout
     slots: int
+    runs: int
 
 
-def backward_config(n: int, dtype: DType) -> BackwardConfig | None:
+def backward_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
     """The configuration of the backward kernel; None: the row is too long for its registers."""
-    layout, twice = (
-        row_layout(
-            n, dtype, max_accesses=columns, max_elements=columns, cta_threads=BACKWARD_CTA_THREADS
-        )
-        for columns in (BACKWARD_COLUMNS, BACKWARD_COLUMNS_16_BIT)
-    )
-    if dtype.bits == 16 and (
-        layout.threads > WARP >= twice.threads or layout.threads > BACKWARD_MAX_THREADS
-    ):
-        layout = twice
-    if layout.threads > BACKWARD_MAX_THREADS:
+    layout = _backward_layout(n, dtype, target)
+    if layout is None:
         return None
-    slot = slot_bytes(layout, dtype, 2)
-    fits = slot is not None and slot <= MAX_SLOT_BYTES
-    return BackwardConfig(layout, BACKWARD_SLOTS if fits else 0)
+    ring_bytes = LARGE_RING_BYTES if has_large_clusters(target) else PORTABLE_RING_BYTES
+    slots = _slots(layout, dtype, 2, ring_bytes)
+    if layout.cluster > 1:
+        return BackwardConfig(layout, slots, CLUSTERS[layout.cluster])
+    ctas = min(SM_THREADS // layout.cta_threads, MAX_CTAS)
+    if slots:
+        ctas = min(ctas, SM_RING_BYTES // (slots * (slot_bytes(layout, dtype, 2) or 1)))
+    return BackwardConfig(layout, slots, SMS * max(ctas, 1))
+
+
+def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
+    """The layout with the fewest CTAs a row."""
+    narrow = dtype.bits == 16
+    vector = row_layout(n, dtype, max_accesses=1, max_elements=n, cta_threads=WARP).vector
+    in_warp = EXTREME_COLUMNS_16_BIT if narrow else ROW_COLUMNS
+    if n <= WARP * in_warp:
+        columns = ROW_COLUMNS if n <= WARP * ROW_COLUMNS else in_warp
+        # So many that their rows of x and dy take 16 KiB.
+        cta_threads = BACKWARD_CTA_THREADS * ROW_COLUMNS * 16 // (columns * dtype.bits)
+        return row_layout(
+            n, dtype, max_accesses=columns, max_elements=columns, cta_threads=cta_threads
+        )
+    few = ROW_COLUMNS if narrow else COLUMNS_32_BIT
+    most = MOST_COLUMNS_16_BIT if narrow else ROW_COLUMNS
+    clusters = _clusters(RowLayout(n, vector, WARP, 1), dtype, target)
+    for cluster in clusters:
+        part, threads = n // cluster, WARP
+        while threads * few < part:
+            threads *= 2
+        if threads > BACKWARD_MAX_THREADS or (narrow and threads // 2 * most >= part):
+            threads //= 2
+        if threads <= BACKWARD_MAX_THREADS and threads * most >= part:
+            return RowLayout(n, vector, threads, 1, cluster)
+    if narrow and n <= clusters[-1] * BACKWARD_MAX_THREADS * EXTREME_COLUMNS_16_BIT:
+        return RowLayout(n, vector, BACKWARD_MAX_THREADS, 1, clusters[-1])
+    return None
+
+
+def _clusters(layout: RowLayout, dtype: DType, target: int) -> list[int]:
+    """How many CTAs can share a row, from one up."""
+    large = has_large_clusters(target) and dtype.bits <= 32
+    return [1, *(c for c in CLUSTERS if large and layout.accesses % c == 0)]
+
+
+def _slots(layout: RowLayout, dtype: DType, n_tensors: int, ring_bytes: int) -> int:
+    """Rows that fit in shared memory of that size; 0: fewer than two."""
+    slot = slot_bytes(layout, dtype, n_tensors)
+    if slot is None:
+        return 0
+    # In a cluster they also keep a second CTA off the SM; rows within a warp have more to wait for.
+    many = layout.cluster > 1 or (layout.cta_threads < BACKWARD_CTA_THREADS and layout.rows > 1)
+    slots = min(CLUSTER_SLOTS if many else SLOTS, ring_bytes // slot)
+    return slots if slots > 1 else 0
 
 
 @dataclass(frozen=True)
@@ -104,10 +207,12 @@ class Parts:
         blocks: into how many blocks each of x's leading dimensions is cut; a sharded one is cut where
             it is sharded.
         runs: runs of each block, which fill the GPU and are never apart.
+        final: whether there is no other partial to add: it then has the weight's dtype.
     """
 
     blocks: tuple[Any, ...]
     runs: int
+    final: bool = False
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -116,36 +221,52 @@ class Parts:
 
     def insert(self, position: int, size: int) -> Parts:
         """With one more leading dimension, which is not summed over."""
-        return Parts((*self.blocks[:position], size, *self.blocks[position:]), self.runs)
+        blocks = (*self.blocks[:position], size, *self.blocks[position:])
+        return Parts(blocks, self.runs, self.final)
 
 
 def backward_parts(
-    lead: Sequence[Any], shards: Sequence[int], n_grouped: int, n_devices: int
+    lead: Sequence[Any], shards: Sequence[int], n_grouped: int, n_devices: int, n_runs: int
 ) -> Parts:
     """How the rows of x, `[*lead, n]`, are cut for dw.
 
     XLA cuts x and the partials alike, so every dimension of x that it might shard needs as many blocks
-    as there could be shards; with automatic sharding nobody knows yet which those are.
+    as there could be shards; with automatic sharding nobody knows yet which those are. With one device
+    there is one block, whose rows the runs take by turns: they then read what lies together, which DRAM
+    serves faster than places far apart (bfloat16 rows of 4,096: 191 us, 201 with eight blocks).
 
     Args:
         lead: x's leading dimensions; a symbolic one is not cut.
         shards: into how many parts each is known to be sharded.
         n_grouped: how many of them the weight has too: those are not summed over.
         n_devices: how many devices there are.
+        n_runs: runs that fill a device.
     """
+    splits = math.lcm(*range(1, min(n_devices, MAX_SPLITS) + 1), n_devices)
     blocks: list[Any] = list(lead[:n_grouped])
     left = MAX_BLOCKS
     for size, known in zip(lead[n_grouped:], shards[n_grouped:], strict=True):
         count = known
         if isinstance(size, int) and size > 0:
-            count = math.lcm(known, math.gcd(size, math.lcm(SPLITS, n_devices)))
+            count = math.lcm(known, math.gcd(size, splits))
             count = count if count <= left else known
         blocks.append(count)
         left = max(1, left // count)
     if not all(isinstance(size, int) for size in lead):
-        return Parts(tuple(blocks), BACKWARD_CTAS)
+        return Parts(tuple(blocks), n_runs)
     n_blocks = max(math.prod(blocks), 1)
     rows = math.prod(lead) // n_blocks
-    runs = min(-(-BACKWARD_CTAS // n_blocks), rows // MIN_ROWS_PER_PARTIAL)
-    # Where the last dimension is the weight's, a run is one of its elements.
-    return Parts(tuple(blocks), 1 if n_grouped == len(lead) else max(1, runs))
+    runs = run_count(rows, -(-n_runs // n_blocks))
+    if n_grouped == len(lead):  # the last dimension is the weight's: a run is one of its elements
+        runs = 1
+    return Parts(tuple(blocks), runs, math.prod((*blocks[n_grouped:], runs)) == 1)
+
+
+def run_count(rows: int, most: int) -> int:
+    """Into how many runs so many rows are divided, at most.
+
+    The kernel's text holds their number: where there are few rows it is a power of two, for few texts.
+    """
+    if most * MIN_ROWS_PER_PARTIAL <= rows:
+        return most
+    return 1 << max(rows // MIN_ROWS_PER_PARTIAL, 1).bit_length() - 1

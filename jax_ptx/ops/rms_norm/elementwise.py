@@ -16,11 +16,12 @@ from jax_ptx.ops.layout import MAX_THREADS
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Predicates, Row
 from jax_ptx.ops.vectors import Elements, elements_of
-from jax_ptx.types import DType
+from jax_ptx.types import DType, f64, u32
 
 # Accesses of x and of the residual that are on their way together where a CTA has 1,024 threads, and
 # a thread 64 registers.
 RESIDUAL_STEPS = 2
+SHORT_ROW = 64  # from here on, 2**32 rows of 16-bit elements would be half a terabyte
 
 # ---- a row's beginning: x, or the rounded sum of x and the residual ----
 
@@ -69,12 +70,18 @@ class Source:
             part = predicates[first : first + chunk]
             pairs = [this.load(e, part, first=first) for e in (self.x, self.residual)]
             for step, (a, b) in enumerate(zip(*pairs, strict=True), first):
-                wide = zip(vectors.widen(a, self.dtype), vectors.widen(b, self.dtype), strict=True)
-                packed = vectors.pack([u + v for u, v in wide], self.dtype)
-                at = step * layout.stride
-                self.added.store_packed(at, packed, layout.vector, predicates[step])
-                rows.append(packed)
+                rows.append(self.add(a, b, step * layout.stride, layout.vector, predicates[step]))
         return rows
+
+    def add(
+        self, x: Sequence[Reg], residual: Sequence[Reg], offset: int, count: int, pred: Reg | None
+    ) -> list[Reg]:
+        """The sum of packed vectors, rounded, packed, and stored."""
+        pairs = zip(vectors.widen(x, self.dtype), vectors.widen(residual, self.dtype), strict=True)
+        packed = vectors.pack([a + b for a, b in pairs], self.dtype)
+        if self.added:
+            self.added.store_packed(offset, packed, count, pred)
+        return packed
 
     def load_again(self, this: Row, predicates: Predicates) -> list[list[Reg]]:
         """What `load` gave at the same place, by the same thread."""
@@ -95,6 +102,8 @@ class Finish:
         weight: the same of the weight's; None: there is no weight.
         rstd: the row's.
         inverse_scale: what the result is multiplied by last; None: nothing.
+        in_order: whether a load of the weight stays behind the stores before it. ptxas moves those from
+            the read-only cache to the front, all together, and takes registers from the row.
     """
 
     options: Options
@@ -103,33 +112,38 @@ class Finish:
     weight: Elements | None
     rstd: Reg
     inverse_scale: Reg | None = None
+    in_order: bool = False
 
-    def store(self, packed: Sequence[Reg], offset: int, count: int, pred: Reg | None) -> None:
-        """Normalises a packed vector of so many elements and stores it."""
-        values = vectors.widen(packed, self.dtype)
-        factors = self._factors(offset, count, pred)
-        if factors is None:
-            result = [value * self.rstd for value in values]
-        elif self.options.round_before_weight:
-            normal = vectors.pack([value * self.rstd for value in values], self.dtype)
-            rounded = vectors.widen(normal, self.dtype)
-            result = [value * factor for value, factor in zip(rounded, factors, strict=True)]
-        else:
-            pairs = zip(values, factors, strict=True)
-            result = [value * (self.rstd * factor) for value, factor in pairs]
-        self.y.store(offset, result, pred)
+    def store(
+        self,
+        packed: Sequence[Reg],
+        offset: int,
+        count: int,
+        pred: Reg | None,
+        weights: Sequence[Reg] | None = None,
+    ) -> None:
+        """Normalises a packed vector of so many elements and stores it.
 
-    def _factors(self, offset: int, count: int, pred: Reg | None) -> list[Reg] | None:
-        """What each element is multiplied by beside rstd."""
-        if self.weight is None:
-            return None if self.inverse_scale is None else [self.inverse_scale] * count
-        packed = self.weight.load(offset, count, pred)
-        factors = wide_weight(
-            packed, self.weight.dtype, self.rstd.dtype, self.options.weight_offset
-        )
+        Args:
+            packed: the vector.
+            offset: where it is in the row.
+            count: its elements.
+            pred: a predicate, or None.
+            weights: the weight's packed vector, if it is loaded already.
+        """
+        values = [value * self.rstd for value in vectors.widen(packed, self.dtype)]
+        if self.weight:
+            if self.options.round_before_weight:
+                values = vectors.widen(vectors.pack(values, self.dtype), self.dtype)
+            if weights is None:
+                weights = self.weight.load(offset, count, pred, written=self.in_order)
+            factors = wide_weight(
+                weights, self.weight.dtype, self.rstd.dtype, self.options.weight_offset
+            )
+            values = [value * factor for value, factor in zip(values, factors, strict=True)]
         if self.inverse_scale is not None:
-            factors = [factor * self.inverse_scale for factor in factors]
-        return factors
+            values = [value * self.inverse_scale for value in values]
+        self.y.store(offset, values, pred)
 
 
 def wide_weight(packed: Sequence[Reg], dtype: DType, wide: DType, offset: float) -> list[Reg]:
@@ -146,6 +160,43 @@ def inverse_scale(scale: Tensor | None, like: Reg) -> Reg | None:
     value = vectors.convert(elements_of(scale).load(0, 1)[0], like.dtype)
     getattr(ptx.inst.rcp.rn, like.dtype.name)(inverse, value)
     return inverse
+
+
+# ---- statistics ----
+
+
+def add_squares(total: Reg, values: Sequence[Reg]) -> None:
+    """Adds the values' squares, in order."""
+    for value in values:
+        getattr(ptx.inst.fma.rn, total.dtype.name)(total, value, value, total)
+
+
+def rstd_of(mean: Reg) -> Reg:
+    """1 / sqrt(mean)."""
+    rstd = reg.scalar(mean.dtype)
+    if mean.dtype is f64:  # there is no accurate rsqrt of a float64
+        ptx.inst.sqrt.rn.f64(rstd, mean)
+        ptx.inst.rcp.rn.f64(rstd, rstd)
+    else:
+        ptx.inst.rsqrt.approx.f32(rstd, mean)
+    return rstd
+
+
+def group_of(row: Reg, n: int) -> Reg:
+    """The row of the weight that belongs to a row of x."""
+    counts = [row, ptx.run_time_dim("rows"), ptx.run_time_dim("groups")]
+    if n >= SHORT_ROW:
+        # ptxas inlines a division of 32 bits and calls a routine for one of 64, which costs registers.
+        narrow = [reg.scalar(u32) for _ in counts]
+        for target, count in zip(narrow, counts, strict=True):
+            ptx.inst.cvt.u32.u64(target, count)
+        counts = narrow
+    row, rows, groups = counts
+    divide = getattr(ptx.inst.div, row.dtype.name)
+    rows_per_group, group = reg.scalar(row.dtype), reg.scalar(row.dtype)
+    divide(rows_per_group, rows, groups)
+    divide(group, row, rows_per_group)
+    return group
 
 
 # ---- backward ----

@@ -1,4 +1,4 @@
-"""The forward kernel: `y = x * (rstd * weight)`, one read of x where the row fits in registers."""
+"""The forward kernel: `y = x * rstd * weight`, one read of x where the row fits in registers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from jax_ptx.dsl.tile import RunTime, Tensor, Tile
 from jax_ptx.launch import Launch
 from jax_ptx.ops import vectors
 from jax_ptx.ops.declare import MAX_GRID, launch_of
+from jax_ptx.ops.layout import PORTABLE, RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.rms_norm.config import ForwardConfig, forward_config
-from jax_ptx.ops.rms_norm.elementwise import Finish, Source, inverse_scale
+from jax_ptx.ops.rms_norm.elementwise import (
+    Finish,
+    Source,
+    add_squares,
+    group_of,
+    inverse_scale,
+    rstd_of,
+)
+from jax_ptx.ops.rms_norm.kernels_turns import by_turns
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Predicates, Row
 from jax_ptx.ops.vectors import elements_of, first_of
-from jax_ptx.types import f32, f64, u32
-
-SHORT_ROW = 64  # from here on, 2**32 rows of 16-bit elements would be half a terabyte
+from jax_ptx.types import f32, u32
 
 
 @functools.cache
@@ -33,6 +40,7 @@ def forward_launch(
     residual: bool,
     out_dtype: str | None,
     with_rstd: bool,
+    target: int = PORTABLE,
 ) -> Launch:
     """The launch for rows of n elements, however many there are.
 
@@ -48,9 +56,11 @@ def forward_launch(
         residual: whether there is a residual, which is added to x, and their sum a result.
         out_dtype: name of the 8-bit dtype that y, divided by a scale, is rounded to; None: x's.
         with_rstd: whether `1 / sqrt(mean + eps)` of each row is a result.
+        target: the GPU's.
     """
     x_type = types.by_numpy_name(x_dtype)
-    config = forward_config(n, x_type)
+    config = forward_config(n, x_type, target)
+    layout = config.layout
     rows = Tile(RunTime("rows"), n, x_type)
     inputs, outputs = {"x": rows}, {"y": rows}
     if residual:
@@ -65,10 +75,11 @@ def forward_launch(
         "add_rms_norm" if residual else "rms_norm",
         inputs,
         outputs,
-        functools.partial(_forward, config, options, grouped),
-        grid=(MAX_GRID, 1, 1),
-        block=(config.layout.cta_threads, 1, 1),
-        rows_per_cta=config.layout.rows,
+        functools.partial(by_turns if config.slots else _forward, config, options, grouped),
+        grid=(config.runs * layout.cluster if config.slots else MAX_GRID, 1, 1),
+        block=(layout.cta_threads, 1, 1),
+        cluster=(layout.cluster, 1, 1),
+        rows_per_cta=0 if config.slots else layout.rows,
     )
 
 
@@ -100,16 +111,12 @@ def _forward(
     py, pw = elements_of(y), first_of(weight)
     in_cta = reg.from_(ptx.special.tid.x(), u32)
     this = Row(layout, in_cta & (layout.threads - 1))
-    number = reg.from_(ptx.special.ctaid.x(), u32) * layout.rows
-    exists = None
-    if layout.rows > 1:
-        number += in_cta >> (layout.threads.bit_length() - 1)
-        exists = number < ptx.run_time_dim("rows")
+    number, exists = _row_number(layout, in_cta)
     for part in (*source.moving, py):
         part.skip(number, layout.n)
-        part.skip(this.thread, layout.vector)
+        this.skip_to_own(part)
     if pw:
-        pw.skip(this.thread, layout.vector)
+        this.skip_to_own(pw)
         if grouped:
             pw.skip(group_of(number, layout.n), layout.n)
 
@@ -120,12 +127,18 @@ def _forward(
     else:
         total = reg.scalar(vectors.wide_type(source.dtype), init=0.0)
         for packed in loaded:
-            _add_squares(total, vectors.widen(packed, source.dtype))
+            add_squares(total, vectors.widen(packed, source.dtype))
     row_sum(total, in_cta, layout.threads)
-    row_rstd = _rstd(total * (1.0 / layout.n) + options.eps)
-    if rstd is not None:
-        _store_rstd(this, rstd, number, row_rstd, exists)
-    finish = Finish(options, source.dtype, py, pw, row_rstd, inverse_scale(scale, row_rstd))
+    row_rstd = rstd_of(total * (1.0 / layout.n) + options.eps)
+    finish = Finish(
+        options,
+        source.dtype,
+        py,
+        pw,
+        row_rstd,
+        inverse_scale(scale, row_rstd),
+        in_order=config.weight_in_order(rstd is not None),
+    )
 
     if config.pass_steps:
 
@@ -138,41 +151,26 @@ def _forward(
         this.walk(moving, config.pass_steps, second_pass)
     for step, packed in enumerate(loaded):
         finish.store(packed, step * layout.stride, layout.vector, predicates[step])
+    if rstd is not None:
+        _store_rstd(this, rstd, in_cta, row_rstd)
     ptx.ret()
 
 
-# ---- rows and groups ----
+def _row_number(layout: RowLayout, in_cta: Reg) -> tuple[Reg, Reg | None]:
+    """A thread's row, and whether there is one; None: there is."""
+    number = reg.from_(ptx.special.ctaid.x(), u32) * layout.rows
+    if layout.rows == 1:
+        return number, None
+    number += in_cta >> (layout.threads.bit_length() - 1)
+    return number, number < ptx.run_time_dim("rows")
 
 
-def group_of(row: Reg, n: int) -> Reg:
-    """The row of the weight that belongs to a row of x."""
-    counts = [row, ptx.run_time_dim("rows"), ptx.run_time_dim("groups")]
-    if n >= SHORT_ROW:
-        # ptxas inlines a division of 32 bits and calls a routine for one of 64, which costs registers.
-        narrow = [reg.scalar(u32) for _ in counts]
-        for target, count in zip(narrow, counts, strict=True):
-            ptx.inst.cvt.u32.u64(target, count)
-        counts = narrow
-    row, rows, groups = counts
-    divide = getattr(ptx.inst.div, row.dtype.name)
-    rows_per_group, group = reg.scalar(row.dtype), reg.scalar(row.dtype)
-    divide(rows_per_group, rows, groups)
-    divide(group, row, rows_per_group)
-    return group
-
-
-def _store_rstd(this: Row, rstd: Tensor, number: Reg, value: Reg, exists: Reg | None) -> None:
-    out = elements_of(rstd)
+def _store_rstd(this: Row, rstd: Tensor, in_cta: Reg, value: Reg) -> None:
+    """Comes last, and works the row's number out again: it would take registers from the row."""
+    number, exists = _row_number(this.layout, in_cta)
+    out, first = elements_of(rstd), this.thread == 0
     out.skip(number)
-    first = this.thread == 0
-    if exists is not None:
-        ptx.inst.and_.pred(first, first, exists)
-    out.store(0, [value], first)
-
-
-def _add_squares(total: Reg, values: list[Reg]) -> None:
-    for value in values:
-        getattr(ptx.inst.fma.rn, total.dtype.name)(total, value, value, total)
+    out.store(0, [value], first if exists is None else first & exists)
 
 
 def _sum_squares_looped(this: Row, source: Source, pass_steps: int) -> Reg:
@@ -188,7 +186,7 @@ def _sum_squares_looped(this: Row, source: Source, pass_steps: int) -> Reg:
     def sum_pass(predicates: Predicates) -> None:
         part = reg.scalar(wide, init=0.0)
         for packed in source.load(this, predicates):
-            _add_squares(part, vectors.widen(packed, source.dtype))
+            add_squares(part, vectors.widen(packed, source.dtype))
         part -= lost
         new = total + part
         lost.assign((new - total) - part)
@@ -196,14 +194,3 @@ def _sum_squares_looped(this: Row, source: Source, pass_steps: int) -> Reg:
 
     this.walk(source.moving, pass_steps, sum_pass)
     return total
-
-
-def _rstd(mean: Reg) -> Reg:
-    """1 / sqrt(mean)."""
-    rstd = reg.scalar(mean.dtype)
-    if mean.dtype is f64:  # there is no accurate rsqrt of a float64
-        ptx.inst.sqrt.rn.f64(rstd, mean)
-        ptx.inst.rcp.rn.f64(rstd, rstd)
-    else:
-        ptx.inst.rsqrt.approx.f32(rstd, mean)
-    return rstd

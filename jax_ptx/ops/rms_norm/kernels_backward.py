@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jax_ptx import types
@@ -18,13 +19,14 @@ from jax_ptx.dsl.reg import Reg
 from jax_ptx.dsl.tile import RunTime, Tensor, Tile
 from jax_ptx.launch import Launch
 from jax_ptx.ops import vectors
+from jax_ptx.ops.cluster import ClusterSum
 from jax_ptx.ops.declare import MAX_GRID, launch_of
-from jax_ptx.ops.layout import RowLayout
+from jax_ptx.ops.layout import PORTABLE, RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.ring import Ring
 from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
-from jax_ptx.ops.rms_norm.elementwise import Gradient
-from jax_ptx.ops.rms_norm.kernels import group_of, weight_tile
+from jax_ptx.ops.rms_norm.elementwise import Gradient, group_of
+from jax_ptx.ops.rms_norm.kernels import weight_tile
 from jax_ptx.ops.rows import Predicates, Row
 from jax_ptx.ops.vectors import Elements, elements_of, first_of
 from jax_ptx.types import u32, u64
@@ -40,35 +42,93 @@ def backward_launch(
     weight_offset: float,
     addend: bool,
     need_dx: bool,
-    need_dw: bool,
+    runs: int,
+    final: bool,
+    one_block: bool,
+    target: int = PORTABLE,
 ) -> Launch | None:
     """The launch for rows of n elements; None: a row is too long for the kernel.
 
     Operands are x and dy `[rows, n]`, what is added to dx `[rows, n]`, rstd `[rows]` and the weight;
     results are dx `[rows, n]` and dw's partial sums `[parts, n]`, one for each run of rows, as far as
     they are needed.
+
+    Args:
+        n: elements of a row.
+        x_dtype: name of the dtype of x, dy, the addend and dx.
+        weight_dtype: name of the weight's dtype; None: there is no weight.
+        grouped: the weight has several rows, each for as many consecutive rows of x.
+        weight_offset: added to the weight.
+        addend: whether there is one.
+        need_dx: whether dx is a result.
+        runs: runs of each block of rows; 0: dw is not a result.
+        final: whether a partial sum is all of dw, and has the weight's dtype.
+        one_block: whether all rows are one block.
+        target: the GPU's.
     """
     x_type = types.by_numpy_name(x_dtype)
-    config = backward_config(n, x_type)
+    config = backward_config(n, x_type, target)
     if config is None:
         return None
+    layout = config.layout
     wide = vectors.wide_type(x_type)
     rows = Tile(RunTime("rows"), n, x_type)
     inputs = {"x": rows, "dy": rows, **({"addend": rows} if addend else {})}
     inputs |= {"rstd": Tile(RunTime("rows"), wide), **weight_tile(n, weight_dtype, grouped)}
-    outputs = {"dx": rows} if need_dx else {}
-    if need_dw:
-        outputs["dw"] = Tile(RunTime("parts"), n, wide)
+    # Of a cluster's row each CTA has a part: seen as so many rows, the same memory, the grid follows it.
+    by_parts = runs > 0 or layout.cluster > 1
+    outputs = {}
+    if need_dx:
+        outputs["dx"] = (
+            rows if runs or not by_parts else Tile(RunTime("parts"), layout.part, x_type)
+        )
+    if runs:
+        dw_type = types.by_numpy_name(weight_dtype) if final and weight_dtype else wide
+        outputs["dw"] = Tile(RunTime("parts"), layout.part, dw_type)
     return launch_of(
         "_".join(["rms_norm", *outputs]),
         inputs,
         outputs,
-        functools.partial(_backward, config, grouped, weight_offset),
-        grid=(MAX_GRID, 1, 1),
-        block=(config.layout.cta_threads, 1, 1),
-        rows_per_cta=1 if need_dw else config.layout.rows,
-        grid_dim="parts" if need_dw else "rows",
+        functools.partial(_backward, config, _Runs(runs, one_block), grouped, weight_offset),
+        grid=(MAX_GRID // layout.cluster * layout.cluster, 1, 1),
+        block=(layout.cta_threads, 1, 1),
+        cluster=(layout.cluster, 1, 1),
+        rows_per_cta=1 if by_parts else layout.rows,
+        grid_dim="parts" if by_parts else "rows",
     )
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """How CTAs, or clusters, share the rows.
+
+    Attributes:
+        count: runs of each block of rows; 0: dw is not summed, and each takes one turn.
+        one_block: whether all rows are one block.
+    """
+
+    count: int
+    one_block: bool
+
+    def of(self, layout: RowLayout) -> tuple[Reg, int, Reg]:
+        """This run's first row, the rows from one turn to its next, and the row after its block's last.
+
+        The runs of a block take its rows by turns: CTAs that run together then read what lies together.
+        """
+        rows, own = ptx.run_time_dim("rows"), reg.scalar(u64)
+        special = ptx.special.clusterid if layout.cluster > 1 else ptx.special.ctaid
+        ptx.inst.cvt.u64.u32(own, reg.from_(special.x(), u32))
+        if not self.count:
+            first = own * layout.rows
+            return first, layout.rows, (first + layout.rows).min(rows)
+        turn = self.count * layout.rows
+        if self.one_block:
+            return own * layout.rows, turn, rows
+        rows_per_block = rows // (ptx.run_time_dim("parts") // (self.count * layout.cluster))
+        block = own // self.count
+        start = block * rows_per_block
+        first = start + (own - block * self.count) * layout.rows
+        return first, turn, start + rows_per_block
 
 
 @dataclass(frozen=True)
@@ -82,6 +142,7 @@ class _Loaded:
 
 def _backward(
     config: BackwardConfig,
+    runs: _Runs,
     grouped: bool,
     weight_offset: float,
     *,
@@ -98,40 +159,52 @@ def _backward(
     in_cta = reg.from_(ptx.special.tid.x(), u32)
     this = Row(layout, in_cta & (layout.threads - 1))
     in_group = in_cta >> (layout.threads.bit_length() - 1)
-    first, end = _run_of_rows(layout, dw is not None)
+    rank = reg.from_(ptx.special.cluster_ctarank(), u32) if layout.cluster > 1 else None
+    first, turn, end = runs.of(layout)
     number = first + in_group
     p_rstd, px, pdy = elements_of(rstd), elements_of(x), elements_of(dy)
     p_addend, p_dx = first_of(addend), first_of(dx)
     for p in (px, pdy, p_addend, p_dx):
         if p:
             p.skip(number, layout.n)
-            p.skip(this.thread, layout.vector)
+            this.skip_to_own(p, rank)
     p_rstd.skip(number)
     inside = this.predicates(None)
-    weights = _load_weight(this, weight, number if grouped else None, inside)
+    weights = _load_weight(this, rank, weight, number if grouped else None, inside)
     wide = vectors.wide_type(px.dtype)
     sums = [reg.scalar(wide, init=0.0) for _ in range(layout.steps * layout.vector)] if dw else []
 
     def exists(ahead: int) -> Reg:
         """Whether the row that this thread takes so many turns from now belongs to the CTA's run."""
-        return (number + ahead * layout.rows if ahead else number) < end
+        return (number + ahead * turn if ahead else number) < end
 
     def accesses(row: Reg) -> list[Reg | None]:
         return [row if p is None else p & row for p in inside]
 
     ring = None
     if config.slots and dw:  # without dw a CTA has no second row
-        ring = Ring(layout, [px, pdy], in_cta, config.slots, wide)
+        ring = Ring(layout, [px, pdy], turn, in_cta, config.slots, wide)
         for ahead in range(config.slots - 1):
             ring.fill(accesses(exists(ahead)))
+    cluster_sum = None
+    if rank is not None:
+        cluster_sum = ClusterSum(layout, in_cta, rank, wide)
+        cluster_sum.ready()
     (following,) = p_rstd.load(0, 1, exists(0))
     parity = reg.scalar(u32, init=0)
+
+    def reduce(total: Reg) -> None:
+        if cluster_sum:
+            cluster_sum(total)
+        else:
+            row_sum(total, in_cta, layout.threads, parity)
+
     # Rows of one CTA advance together: every thread takes part in each reduction.
     with ptx.while_(lambda: first < end):
         current, scale = accesses(exists(0)), reg.from_(following, wide)
         # Not in the ring: it comes while x and dy are waited for and reduced.
         addends = this.load(p_addend, current) if p_addend else None
-        p_rstd.skip(layout.rows)
+        p_rstd.skip(turn)
         following.assign(p_rstd.load(0, 1, exists(1))[0])
         if ring:
             # Into the slot of the row before this one, which this thread has used up.
@@ -141,51 +214,29 @@ def _backward(
         else:
             row = _Loaded(this.load(px, current), this.load(pdy, current), addends)
             for p in (px, pdy):
-                p.skip(layout.rows, layout.n)
+                p.skip(turn, layout.n)
         weight_type = weight.dtype if weight else None
         gradient = Gradient(px.dtype, scale, weight_type, weight_offset)
-        _one_row(this, in_cta, parity, row, weights, gradient, sums, p_dx, current)
+        _one_row(this, reduce, row, weights, gradient, sums, p_dx, current)
         for p in (p_addend, p_dx):
             if p:
-                p.skip(layout.rows, layout.n)
+                p.skip(turn, layout.n)
         ptx.inst.xor.b32(parity, parity, 1)
-        first += layout.rows
-        number += layout.rows
+        first += turn
+        number += turn
     if dw:
         _store_sums(this, in_cta, in_group, sums, elements_of(dw), inside, ring)
     ptx.ret()
 
 
-def _run_of_rows(layout: RowLayout, by_parts: bool) -> tuple[Reg, Reg]:
-    """The CTA's first row and the row after its last.
-
-    Part k of p takes rows k * rows / p up to (k + 1) * rows / p, rounded down: where p is a multiple of
-    the blocks that rows are sharded into, no part crosses a block.
-    """
-    cta = reg.from_(ptx.special.ctaid.x(), u32)
-    rows = ptx.run_time_dim("rows")
-    if not by_parts:
-        first = cta * layout.rows
-        return first, (first + layout.rows).min(rows)
-    parts = ptx.run_time_dim("parts")
-    bounds = []
-    for k in (cta, cta + 1):
-        bound = reg.scalar(u64)
-        ptx.inst.cvt.u64.u32(bound, k)
-        ptx.inst.mul.lo.u64(bound, bound, rows)
-        ptx.inst.div.u64(bound, bound, parts)
-        bounds.append(bound)
-    return bounds[0], bounds[1]
-
-
 def _load_weight(
-    this: Row, weight: Tensor | None, row: Reg | None, inside: Predicates
+    this: Row, rank: Reg | None, weight: Tensor | None, row: Reg | None, inside: Predicates
 ) -> list[list[Reg]] | None:
     """The weight's part of this thread, packed; it stays in registers for all rows of the CTA."""
     if weight is None:
         return None
     p = elements_of(weight)
-    p.skip(this.thread, this.layout.vector)
+    this.skip_to_own(p, rank)
     if row is not None:
         # A thread without a row reads the last group's weight, for nothing.
         existing = row.min(ptx.run_time_dim("rows") - 1)
@@ -195,8 +246,7 @@ def _load_weight(
 
 def _one_row(
     this: Row,
-    in_cta: Reg,
-    parity: Reg,
+    reduce: Callable[[Reg], None],
     row: _Loaded,
     weights: list[list[Reg]] | None,
     gradient: Gradient,
@@ -222,7 +272,7 @@ def _one_row(
                 fma(partial, dy, normal, partial)
     if not dx:
         return
-    row_sum(total, in_cta, layout.threads, parity)
+    reduce(total)
     minus_mean = total * (-1.0 / layout.n)
     for step, pred in enumerate(predicates):
         addend = row.addend[step] if row.addend else None
@@ -243,7 +293,7 @@ def _store_sums(
     layout = this.layout
     if ring:
         ring.drain()
-    dw.skip(reg.from_(ptx.special.ctaid.x(), u32), layout.n)
+    dw.skip(reg.from_(ptx.special.ctaid.x(), u32), layout.part)
     if layout.rows == 1:
         dw.skip(this.thread, layout.vector)
         for step, pred in enumerate(inside):

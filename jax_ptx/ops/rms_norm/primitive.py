@@ -27,6 +27,7 @@ from jax_ptx.ops.rms_norm.operands import Names, by_name, is_zero
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rms_norm.tangent import tangent
 from jax_ptx.ops.rowwise import Role
+from jax_ptx.ops.target import device_target
 
 rms_norm_p = new_primitive("ptx_rms_norm")
 
@@ -187,6 +188,7 @@ def _launch(
         residual="residual" in at,
         out_dtype=out_dtype,
         with_rstd=with_rstd,
+        target=device_target(),
         **operands.weight_facts(at.get("weight")),
     )
     results = (Role.ROWS, *[Role.ROWS] * ("residual" in at), *[Role.STATISTIC] * with_rstd)

@@ -29,24 +29,23 @@ def forward(
     options: Options,
     out_dtype: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """`y = x * (rstd * weight)`, rounded once to x's dtype, and `rstd = rsqrt(mean(x**2, -1) + eps)`.
+    """`y = x * rstd * weight`, rounded once to x's dtype, and `rstd = rsqrt(mean(x**2, -1) + eps)`.
 
     With `round_before_weight`, `x * rstd` is rounded too. With an `out_dtype` of 8 bits y is divided by the
     scale and rounded to that instead, and what is past its largest value becomes that.
     """
     wide = _wide(x)
-    rstd = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1) + jnp.asarray(options.eps, wide.dtype))
-    factor = None if weight is None else _along(weight, x, options.weight_offset)
+    # Spelled as users spell it, with the axis kept: XLA knows the pattern, and makes one kernel of it.
+    mean = jnp.mean(wide * wide, axis=-1, keepdims=True)
+    rstd = jax.lax.rsqrt(mean + jnp.asarray(options.eps, wide.dtype))
+    y = wide * rstd
+    if weight is not None:
+        if options.round_before_weight:
+            y = rounded(y, x.dtype)
+        y = y * _along(weight, x, options.weight_offset)
     if scale is not None:
-        inverse = 1 / scale.astype(wide.dtype)
-        factor = inverse if factor is None else factor * inverse
-    if factor is None:
-        y = wide * rstd[..., None]
-    elif options.round_before_weight and weight is not None:
-        y = rounded(wide * rstd[..., None], x.dtype) * factor
-    else:
-        y = wide * (rstd[..., None] * factor)
-    return _saturated(y, out_dtype) if out_dtype else y.astype(x.dtype), rstd
+        y = y * (1 / scale.astype(wide.dtype))
+    return _saturated(y, out_dtype) if out_dtype else y.astype(x.dtype), rstd[..., 0]
 
 
 def add(x: jax.Array, residual: jax.Array) -> jax.Array:
@@ -152,7 +151,7 @@ def backward(
             padding = [(0, 0)] * x.ndim + [(0, 0)]
             padding[-2] = (0, parts.runs - 1)
             sums = jnp.pad(sums[..., None, :], padding).reshape(*parts.shape, x.shape[-1])
-        results.append(sums)
+        results.append(sums.astype(weight.dtype) if parts.final and weight is not None else sums)
     return results
 
 

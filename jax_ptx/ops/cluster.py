@@ -1,0 +1,102 @@
+"""Pieces of row-wise kernels: reductions over the CTAs of a cluster that share a row (sm_90)."""
+
+from __future__ import annotations
+
+from jax_ptx.dsl import ptx, reg, smem
+from jax_ptx.dsl.reg import Reg
+from jax_ptx.ops.layout import WARP, RowLayout
+from jax_ptx.types import DType, b64, pred, u32
+
+
+class ClusterSum:
+    """Sums over all threads of a cluster.
+
+    Every warp sends its partial to each CTA (`st.async`), whose mbarrier counts the bytes that arrived:
+    no barrier of the whole cluster is in the way. Two sets of partials take turns: a warp gets a turn
+    ahead only when all warps have sent theirs, and so have read those before.
+    """
+
+    def __init__(self, layout: RowLayout, in_cta: Reg, rank: Reg, dtype: DType) -> None:
+        """Declares the partials; `ready` must come before the first sum.
+
+        Args:
+            layout: how the cluster's threads share a row.
+            in_cta: this thread's number in its CTA.
+            rank: the CTA's number in the cluster.
+            dtype: the type of the sums.
+        """
+        self._bytes = dtype.bits // 8
+        warps = layout.threads // WARP
+        self._count = layout.cluster * warps
+        partials = smem.alloc(dtype, (2, self._count))
+        barriers = smem.alloc(b64, (2,))
+        self._leads = in_cta == 0
+        with ptx.if_(self._leads):
+            for turn in range(2):
+                ptx.inst.mbarrier.init.shared__cta.b64(ptx.addr(barriers, 8 * turn), 1)
+            ptx.inst.fence.mbarrier_init.release.cluster()
+        ptx.cluster.arrive()
+        lane = in_cta & (WARP - 1)
+        self._sends = lane < layout.cluster
+        self._barrier, at, own = reg.from_(barriers, u32), reg.from_(partials, u32), reg.scalar(u32)
+        self._read_at = reg.from_(at, u32)
+        read = lane & (min(self._count, WARP) - 1)
+        ptx.inst.mad.lo.u32(self._read_at, read, self._bytes, self._read_at)
+        ptx.inst.mad.lo.u32(own, rank, warps, in_cta >> 5)
+        ptx.inst.mad.lo.u32(at, own, self._bytes, at)
+        # Lane k of every warp writes to CTA k.
+        peer = lane & (layout.cluster - 1)
+        self._peer_at, self._peer_barrier = reg.scalar(u32), reg.scalar(u32)
+        ptx.inst.mapa.shared__cluster.u32(self._peer_at, at, peer)
+        ptx.inst.mapa.shared__cluster.u32(self._peer_barrier, self._barrier, peer)
+        self._turn = reg.scalar(u32, init=0)
+
+    def ready(self) -> None:
+        """Waits until the barriers of all CTAs are there. Loads may be issued before."""
+        ptx.cluster.wait()
+
+    def __call__(self, value: Reg) -> None:
+        """Sums `value`, in place; every thread of the cluster must get here.
+
+        The order of summation depends on the layout alone.
+        """
+        ptx.warp.reduce_sum(value)
+        odd, parity = self._turn & 1, (self._turn >> 1) & 1
+        set_bytes = self._count * self._bytes
+        barrier = _of_turn(self._barrier, odd, 8)
+        ptx.inst.mbarrier.arrive.expect_tx.shared__cta.b64(
+            "_", ptx.addr(barrier), set_bytes, pred=self._leads
+        )
+        send = ptx.inst.st.async_.shared__cluster.mbarrier__complete_tx__bytes
+        getattr(send, value.dtype.name)(
+            ptx.addr(_of_turn(self._peer_at, odd, set_bytes)),
+            value,
+            ptx.addr(_of_turn(self._peer_barrier, odd, 8)),
+            pred=self._sends,
+        )
+        with ptx.while_(lambda: ~_is_complete(barrier, parity)):
+            pass
+        load = getattr(ptx.inst.ld.shared, value.dtype.name)
+        at = _of_turn(self._read_at, odd, set_bytes)
+        load(value, ptx.addr(at))
+        for first in range(WARP, self._count, WARP):
+            more = reg.scalar(value.dtype)
+            load(more, ptx.addr(at, first * self._bytes))
+            value += more
+        ptx.warp.reduce_sum(value, width=min(self._count, WARP))
+        self._turn += 1
+
+
+def _of_turn(first: Reg, odd: Reg, stride: int) -> Reg:
+    """The address of the turn's one of two."""
+    address = reg.scalar(u32)
+    ptx.inst.mad.lo.u32(address, odd, stride, first)
+    return address
+
+
+def _is_complete(barrier: Reg, parity: Reg) -> Reg:
+    """Whether the phase of that parity is complete; the thread sleeps a while if not."""
+    done = reg.scalar(pred)
+    wait = ptx.inst.mbarrier.try_wait.parity.acquire.cluster.shared__cta.b64
+    wait(done, ptx.addr(barrier), parity)
+    return done

@@ -1,0 +1,75 @@
+"""rms_norm as it is for a GPU with large clusters, in the emulator."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_ptx
+from jax_ptx.ops import target
+from jax_ptx.ops.rms_norm.config import backward_config, forward_config
+from jax_ptx.types import by_numpy_name
+from tests.ops.test_rms_norm_values import draw
+
+# Rows and n: a cluster of two, with less than a turn each, and several; of four; of eight, forward too.
+BACKWARD = [
+    (5, 16384, "bfloat16"),
+    (3, 18432, "float16"),
+    (140, 8224, "float32"),
+    (2, 65536, "float32"),
+]
+FORWARD = [(17, 131072, "bfloat16"), (2, 131072, "float32"), (1, 100000, "bfloat16")]
+
+
+@pytest.fixture(autouse=True)
+def _hopper(monkeypatch):
+    monkeypatch.setenv(target.VARIABLE, "sm_90")
+    jax.clear_caches()  # what was compiled for another target
+    yield
+    jax.clear_caches()
+
+
+def results(x, residual, w, dy, implementation: str):
+    """y, the sum, dx and dw of add_rms_norm."""
+    norm = lambda *a: jax_ptx.add_rms_norm(*a, implementation=implementation)
+    values, pull = jax.vjp(norm, x, residual, w)
+    dx, _, dw = pull((dy, dy))
+    return *values, dx, dw
+
+
+@pytest.mark.parametrize(("rows", "n", "dtype"), [*BACKWARD, *FORWARD])
+def test_rows_that_ctas_share(rows: int, n: int, dtype: str) -> None:
+    kind = by_numpy_name(dtype)
+    configs = [forward_config(n, kind, 90)] if (rows, n, dtype) in FORWARD else []
+    configs += [config] if (config := backward_config(n, kind, 90)) else []
+    assert any(config.layout.cluster > 1 for config in configs)
+    x, residual, dy = (draw((rows, n), dtype, seed) for seed in (0, 1, 2))
+    w = draw(n, "float32", 3)
+    got, expected = (results(x, residual, w, dy, i) for i in ("ptx", "xla"))
+    eps = float(jnp.finfo(dtype).eps)
+    for a, b in zip(got, expected, strict=True):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        np.testing.assert_allclose(a, b, rtol=2 * eps, atol=2 * eps * np.abs(b).max())
+
+
+def test_the_results_do_not_depend_on_the_rows_that_come_with_a_row() -> None:
+    x, w = draw((17, 131072), "bfloat16"), draw(131072, "bfloat16", 1)
+    norm = lambda x: jax_ptx.rms_norm(x, w, implementation="ptx")
+    np.testing.assert_array_equal(norm(x)[16:], norm(x[16:]))
+
+
+def test_a_weight_for_each_of_several_rows() -> None:
+    x, w = draw((2, 3, 131072), "float32"), draw((2, 131072), "float32", 1)
+    got = jax.vmap(lambda *a: jax_ptx.rms_norm(*a, implementation="ptx"))(x, w)
+    for i in range(2):
+        alone = jax_ptx.rms_norm(x[i], w[i], implementation="ptx")
+        np.testing.assert_array_equal(got[i], alone)
+
+
+@pytest.mark.parametrize("asked", ["hopper", "sm_75", "90x"])
+def test_a_target_that_is_none(asked: str, monkeypatch) -> None:
+    monkeypatch.setenv(target.VARIABLE, asked)
+    with pytest.raises(ValueError, match=f"JAX_PTX_TARGET must be .* got '{asked}'"):
+        target.device_target()
