@@ -292,10 +292,31 @@ def test_compile_of_a_module_by_the_default_backend() -> None:
     torch.testing.assert_close(torch.compile(module, fullgraph=True)(x), module(x))
 
 
+def test_what_is_compiled_is_checked_and_compiled_once() -> None:
+    function = lambda x, w: torch.func.grad(lambda x: jt.rms_norm(x, w).pow(3).sum())(x)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    x, weight = draw(3, N), draw(N, seed=1)
+    torch.testing.assert_close(compiled(x, weight), function(x, weight))
+    jt.rms_norm(draw(3, N + 1))  # a plan more
+    with torch.compiler.set_stance("fail_on_recompile"):
+        compiled(x + 1, weight)
+    with pytest.raises(Exception, match=r"weight must have shape"):
+        torch.compile(lambda x: jt.rms_norm(x, weight[:1]), fullgraph=True, backend="eager")(x)
+
+
+def test_only_the_weight_of_a_sum_needs_a_gradient() -> None:
+    x, residual, weight = draw(3, N), draw(3, N, seed=1), draw(N, seed=2, grad=True)
+    for implementation in IMPLEMENTATIONS:
+        y, added = jt.add_rms_norm(x, residual, weight, eps=EPS, implementation=implementation)
+        (got,) = torch.autograd.grad(y.sum() + added.sum(), weight)
+        (expected,) = torch.autograd.grad(exact(x + residual, weight).sum(), weight)
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_export_and_fake_tensors_hold_the_operator() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    program = torch.export.export(jt.RMSNorm(N), (draw(3, N),))
+    program = torch.export.export(jt.RMSNorm(N, implementation="ptx"), (draw(3, N),))
     assert "torch.ops.jax_ptx.rms_norm.default" in str(program.graph)
     torch.testing.assert_close(program.module()(draw(3, N)), jt.RMSNorm(N)(draw(3, N)))
     with FakeTensorMode():
@@ -311,7 +332,8 @@ def test_export_and_fake_tensors_hold_the_operator() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        (([1.0],), {}, AttributeError, "is_cuda"),
+        (([1.0],), {}, TypeError, "x must be a tensor, got list"),
+        ((torch.ones(3), [1.0]), {}, TypeError, "weight must be a tensor, got list"),
         (
             (torch.ones(3, dtype=torch.int32),),
             {},

@@ -107,6 +107,8 @@ def _call(
     implementation: Any,
 ) -> tuple[Any, Any]:
     """y, and the sum if there is a residual."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"rms_norm: x must be a tensor, got {type(x).__name__}")
     if implementation is None:
         kernel = x.is_cuda and _NVIDIA
     elif implementation in ("ptx", "torch"):
@@ -121,10 +123,13 @@ def _call(
             t if t is None or t.dtype == torch.float64 else t.float() for t in (residual, weight)
         )
     transformed = torch._C._are_functorch_transforms_active()
-    if torch.compiler.is_compiling() and not transformed:
+    compiling = torch.compiler.is_compiling()
+    # A compiler fuses the formula with its neighbours, and may drop roundings in the middle of it.
+    fusible = residual is None and not options[2] and not kernel
+    if compiling and not transformed and not fusible:
         return _registered(x, residual, weight, options, kernel)
     plan = checked_plan(x, residual, weight, *options, kernel)
-    if transformed or getattr(forward_ad, "_current_level", 0) >= 0:
+    if compiling or transformed or getattr(forward_ad, "_current_level", 0) >= 0:
         added = x if residual is None else x + residual
         return formula.forward(added, weight, plan.options)[0], added
     if not (
@@ -206,7 +211,8 @@ class _AddRMSNorm(torch.autograd.Function):
         if dy is None:
             return d_added, d_added, None, None
         need_dx = need_x or need_residual
-        dx, dw = _gradients(ctx.plan, ctx.saved_tensors, dy, d_added, need_dx, need_dw)
+        addend = d_added if need_dx else None
+        dx, dw = _gradients(ctx.plan, ctx.saved_tensors, dy, addend, need_dx, need_dw)
         return dx if need_x else None, dx if need_residual else None, dw if need_dw else None, None
 
 

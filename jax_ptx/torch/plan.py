@@ -189,14 +189,17 @@ def checked_plan(
         ValueError: for shapes, devices and values.
     """
     options = (eps, weight_offset, round_before_weight)
+    plan = None
+    kept = not torch.compiler.is_compiling()  # which would guard on what the table holds
     try:
         weight_dtype = None if weight is None else weight.dtype
-        plan = _plans.get((x.shape[-1], x.dtype, weight_dtype, *options, kernel))
+        if kept:
+            plan = _plans.get((x.shape[-1], x.dtype, weight_dtype, *options, kernel))
     except (IndexError, AttributeError, TypeError):  # a scalar, no tensor, a symbolic length
-        plan = None
+        pass
     if plan is None:
         plan = _new_plan(x, weight, *options, kernel)
-        if isinstance(plan.n, int):
+        if kept and isinstance(plan.n, int):
             if len(_plans) >= _MAX_PLANS:
                 _plans.clear()
             _plans[(plan.n, plan.dtype, plan.weight_dtype, *options, kernel)] = plan
