@@ -22,7 +22,7 @@ from jax_ptx.dsl.isa.tables import (
 from jax_ptx.dsl.isa.tables.outside import OUTSIDE as OUTSIDE
 from jax_ptx.dsl.isa.tables.outside import OUTSIDE_WITH as OUTSIDE_WITH
 
-_FAMILIES = (
+FAMILIES = (
     *(integer, floating, compare, convert, memory, atomic),
     *(warp, barrier, mbarrier, copy, matrix, control),
 )
@@ -31,7 +31,7 @@ _FAMILIES = (
 def _by_opcode() -> dict[str, tuple[Row, ...]]:
     """Every row under its opcode. A row written for "min|max" is one row of each."""
     table: dict[str, tuple[Row, ...]] = {}
-    for family in _FAMILIES:
+    for family in FAMILIES:
         for row in family.ROWS:
             for opcode in row.opcode.split("|"):
                 table[opcode] = (*table.get(opcode, ()), replace(row, opcode=opcode))
