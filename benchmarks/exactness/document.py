@@ -35,6 +35,28 @@ what `.ftz` flushes at the edge of the normal numbers. The payload of a float64'
 is compared as a NaN.
 """
 
+FINDINGS = """\
+## What the GPU does that the ISA leaves open, or says otherwise
+
+The emulator does the same, but for the last; `tests/ffi/test_emulator_hardware.py` and
+`tests/ffi/test_emulator_mma.py` hold it to that.
+
+- `mma` of float16, bfloat16 and tf32 cuts every product and the accumulator to 25 bits below the largest
+  exponent among them, adds what is left exactly over all of k, and rounds once: towards zero to float32, to
+  nearest to float16. Of 8-bit floats it is two such passes over float16, which begin with zero (columns 0
+  and 1 of every four, then 2 and 3), and the accumulator is added last; of float64, one `fma` after the
+  other; `m8n8k4` of float16, single additions in float32.
+- `.ftz` flushes a result that would be less than the least normal number when rounded as if exponents had
+  no end: some results that round to the least normal number are flushed, and some are not.
+- `cvt.ftz.f16.f32` does not flush its operand. `atom.add.f32` flushes in global memory and not in shared
+  memory, through a generic address too.
+- `.relu` turns -0 into +0.
+- A NaN of float32 and of 16 bits is 0x7fffffff and 0x7fff after arithmetic, `abs` and `neg`; a float64's
+  stays, quiet, and a conversion cuts it. `cvt.rna.tf32` only cuts a NaN.
+- A NaN becomes an integer of 64 bits, or if it was a float64 any integer, with the highest bit alone; else 0.
+- `testp.normal` is true of zero.
+- `cos.approx.f32` is off by 2^-20.45 at 4.9007778, a little more than the ISA's 2^-20.5.
+"""
 RANGES = """\
 Results are folded into a hash by each thread, and hashes compared. At full length a run takes all 2^32
 inputs, and a 16th of them for variants of a form that change few (`.ftz`, `.sat`, `.relu`, `.satfinite`).
@@ -197,7 +219,7 @@ def page(results: dict[str, Any]) -> str:
     lines += ["## Forms that differ", "", *differing(forms)]
     lines += ["## One operand of 32 bits", "", RANGES, *ranges(results["ranges"]["exact"])]
     lines += ["## Approximations", "", APPROXIMATIONS, *approximations([*rough, *rest.values()])]
-    lines += ["## Whole kernels", "", KERNELS]
+    lines += [FINDINGS, "## Whole kernels", "", KERNELS]
     lines += kernels(results["kernels"])
     lines += ["## Not run", ""]
     reasons = [(count, reason) for reason, count in results["excluded"].items()]
