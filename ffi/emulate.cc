@@ -11,26 +11,32 @@
 namespace jax_ptx {
 namespace {
 
-using Modules = ContentCache<std::shared_ptr<const ptx::Module>>;
+struct Loaded {
+  std::shared_ptr<const ptx::Module> module;
+  std::unique_ptr<emulator::Programs> programs;
+};
+using Modules = ContentCache<Loaded>;
 
 Modules& ModuleCache() {
   static auto& cache = *new Modules;  // never destroyed: threads may still run at exit
   return cache;
 }
 
-Result<const ptx::Module*> FindOrParse(const LaunchRecord& record) {
-  const std::shared_ptr<const ptx::Module>* module = ModuleCache().Find(record);
-  if (module == nullptr) {
+Result<const Loaded*> FindOrParse(const LaunchRecord& record) {
+  const Loaded* loaded = ModuleCache().Find(record);
+  if (loaded == nullptr) {
     JAX_PTX_RETURN_IF_ERROR(Validate(record));
     auto parsed = ptx::Parse(record.ptx);
     if (!parsed.ok())
       return Status(parsed.status().code(), Prefix(record) + parsed.status().message());
-    module = ModuleCache().Insert(record, *std::move(parsed));
+    loaded = ModuleCache().Insert(
+        record, Loaded{*std::move(parsed), std::make_unique<emulator::Programs>()});
   }
-  return module->get();
+  return loaded;
 }
 
 Status EmulateUnguarded(const LaunchRecord& record, const Buffers& buffers,
+                        const std::vector<emulator::Scalar>& given,
                         const emulator::Options& options,
                         const emulator::ParallelFor& parallel_for) {
   auto resolved = Resolve(record, buffers);
@@ -43,17 +49,23 @@ Status EmulateUnguarded(const LaunchRecord& record, const Buffers& buffers,
     }
     return {};
   }
-  auto module = FindOrParse(record);
-  if (!module.ok()) return module.status();
+  auto loaded = FindOrParse(record);
+  if (!loaded.ok()) return loaded.status();
   std::vector<Buffer> tensors(resolved->tensors.begin(), resolved->tensors.end());
-  const std::vector<uint64_t> scalars(resolved->run_time_dims.begin(),
-                                      resolved->run_time_dims.end());
+  std::vector<emulator::Scalar> scalars = given;
+  for (uint64_t size : resolved->run_time_dims) {
+    emulator::Scalar& scalar = scalars.emplace_back();
+    scalar.position = tensors.size() + scalars.size() - 1;
+    scalar.bytes.resize(sizeof size);
+    std::memcpy(scalar.bytes.data(), &size, sizeof size);
+  }
   for (int64_t element = 0; element < resolved->batch_size; ++element) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       tensors[i].address = buffers[i].address + BatchOffset(record, *resolved, i, element);
     }
-    JAX_PTX_RETURN_IF_ERROR(emulator::Run(**module, record.entry, resolved->geometry, tensors,
-                                          scalars, options, parallel_for));
+    JAX_PTX_RETURN_IF_ERROR(emulator::Run(*(*loaded)->module, *(*loaded)->programs, record.entry,
+                                          resolved->geometry, tensors, scalars, options,
+                                          parallel_for));
   }
   return {};
 }
@@ -73,16 +85,24 @@ Status CatchExceptions(const LaunchRecord& record, Function function) {
 Status PrepareEmulation(const LaunchRecord& record) {
   return CatchExceptions(record, [&] {
     JAX_PTX_RETURN_IF_ERROR(Validate(record));
-    auto module = FindOrParse(record);
-    if (!module.ok()) return module.status();
-    return emulator::Check(**module, record.entry);
+    auto loaded = FindOrParse(record);
+    if (!loaded.ok()) return loaded.status();
+    return emulator::Check(*(*loaded)->module, record.entry);
   });
 }
 
-Status Emulate(const LaunchRecord& record, const Buffers& buffers, const emulator::Options& options,
+Result<uint64_t> WarpBytes(const LaunchRecord& record) {
+  JAX_PTX_RETURN_IF_ERROR(PrepareEmulation(record));
+  auto loaded = FindOrParse(record);
+  if (!loaded.ok()) return loaded.status();
+  return emulator::WarpBytes(*(*loaded)->module, record.entry);
+}
+
+Status Emulate(const LaunchRecord& record, const Buffers& buffers,
+               const std::vector<emulator::Scalar>& scalars, const emulator::Options& options,
                const emulator::ParallelFor& parallel_for) {
-  return CatchExceptions(record,
-                         [&] { return EmulateUnguarded(record, buffers, options, parallel_for); });
+  return CatchExceptions(
+      record, [&] { return EmulateUnguarded(record, buffers, scalars, options, parallel_for); });
 }
 
 }  // namespace jax_ptx

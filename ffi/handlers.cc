@@ -108,7 +108,7 @@ constexpr auto kCpuExecute = [](ffi::ThreadPool pool, ffi::RemainingArgs operand
     RunShared(n, task, pool.num_threads() - 1,
               [&pool](auto helper) { pool.Schedule(std::move(helper)); });
   };
-  return ToError(Emulate(LaunchRecord{attributes...}, buffers, {}, parallel_for));
+  return ToError(Emulate(LaunchRecord{attributes...}, buffers, {}, {}, parallel_for));
 };
 
 constexpr auto kCudaInstantiate = [](auto... attributes) {

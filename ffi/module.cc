@@ -2,18 +2,15 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 
 #include <string>
-#include <system_error>
-#include <thread>
-#include <vector>
+#include <utility>
 
 #include "cuda/execute.h"
 #include "emulate.h"
 #include "handlers.h"
 #include "launch.h"
-#include "parallel.h"
+#include "python.h"
 #include "status.h"
 
 namespace nb = nanobind;
@@ -21,120 +18,7 @@ namespace nb = nanobind;
 namespace jax_ptx {
 namespace {
 
-// Raises what Python code expects for each kind of error.
-void RaiseIfError(const Status& status) {
-  if (status.ok()) return;
-  PyObject* type = PyExc_RuntimeError;
-  if (status.code() == Code::kInvalidArgument) type = PyExc_ValueError;
-  if (status.code() == Code::kUnimplemented) type = PyExc_NotImplementedError;
-  PyErr_SetString(type, status.message().c_str());
-  throw nb::python_error();
-}
-
-// A launch record read from a dict, with what its views point to. Made and destroyed with the GIL
-// held.
-class DictRecord {
- public:
-  explicit DictRecord(nb::dict attributes) : attributes_(std::move(attributes)) {
-    record.ptx = String("ptx");
-    record.entry = String("entry");
-    record.key = Integer(Get("key"));
-    record.grid = Integers("grid");
-    record.block = Integers("block");
-    record.cluster = Integers("cluster");
-    record.smem_bytes = Integer(Get("smem_bytes"));
-    record.rows_per_cta = Integer(Get("rows_per_cta"));
-    record.unit_bytes = Integers("unit_bytes");
-    record.dims = Integers("dims");
-    record.global_dims = Integers("global_dims");
-    record.batch = Integers("batch");
-    record.batch_mask = Integers("batch_mask");
-  }
-
-  LaunchRecord record;
-
- private:
-  nb::object Get(const char* name) {
-    if (!attributes_.contains(name)) {
-      throw nb::value_error((std::string("attributes: '") + name + "' is missing").c_str());
-    }
-    return attributes_[name];
-  }
-
-  std::string_view String(const char* name) {
-    const nb::object value = Get(name);
-    Py_ssize_t size = 0;
-    if (!nb::isinstance<nb::str>(value)) {
-      throw nb::type_error((std::string("attributes: '") + name + "' must be a str").c_str());
-    }
-    const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
-    if (text == nullptr) throw nb::python_error();
-    kept_.push_back(value);
-    return {text, static_cast<size_t>(size)};
-  }
-
-  static int64_t Integer(const nb::handle value) {
-    const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
-    if (!index.is_valid()) throw nb::python_error();
-    const long long integer = PyLong_AsLongLong(index.ptr());
-    if (integer == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
-    return integer;
-  }
-
-  Int64s Integers(const char* name) {
-    std::vector<int64_t>& values = values_[n_values_++];
-    for (const nb::handle value : nb::iter(Get(name))) values.push_back(Integer(value));
-    return {values.data(), values.size()};
-  }
-
-  nb::dict attributes_;
-  std::vector<nb::object> kept_;
-  std::vector<int64_t> values_[8];
-  size_t n_values_ = 0;
-};
-
-void CheckResultCount(size_t buffers, int64_t n_results) {
-  if (n_results < 0 || static_cast<size_t>(n_results) > buffers) {
-    throw nb::value_error(("n_results must be between 0 and the number of buffers, " +
-                           std::to_string(buffers) + ", got " + std::to_string(n_results))
-                              .c_str());
-  }
-}
-
-// A C-contiguous numpy array, of any dtype, as a buffer.
-Buffer FromArray(const nb::handle array, size_t index, bool is_result) {
-  const std::string name = "buffers[" + std::to_string(index) + "]";
-  if (!nb::hasattr(array, "__array_interface__")) {
-    throw nb::type_error((name + " must be a numpy array").c_str());
-  }
-  const nb::dict interface = nb::cast<nb::dict>(array.attr("__array_interface__"));
-  const auto [address, read_only] = nb::cast<std::pair<uint64_t, bool>>(interface["data"]);
-  if (!nb::cast<bool>(array.attr("flags").attr("c_contiguous"))) {
-    throw nb::value_error(
-        (name + " must be C-contiguous; pass numpy.ascontiguousarray(x)").c_str());
-  }
-  if (is_result && read_only) {
-    throw nb::value_error((name + " is a result, and must be writable").c_str());
-  }
-  return {address, nb::cast<uint64_t>(array.attr("nbytes")), is_result};
-}
-
-// Threads made for one call: emulation takes far longer than their start.
-void ParallelForOnThreads(int64_t n, const std::function<void(int64_t)>& task) {
-  std::vector<std::thread> threads;
-  RunShared(n, task, static_cast<int64_t>(std::thread::hardware_concurrency()) - 1,
-            [&threads](auto helper) {
-              try {
-                threads.emplace_back(std::move(helper));
-              } catch (const std::system_error&) {
-                // No more threads to be had: those that are there, and the caller, do the work.
-              }
-            });
-  for (std::thread& thread : threads) thread.join();
-}
-
-void EmulateArrays(nb::dict attributes, nb::sequence list, int64_t n_results, bool race_check,
-                   uint64_t step_limit) {
+void EmulateArrays(nb::dict attributes, nb::sequence list, int64_t n_results, uint64_t step_limit) {
   const DictRecord holder(std::move(attributes));
   const nb::tuple arrays(list);  // keeps them, whatever other threads do to a list
   CheckResultCount(arrays.size(), n_results);
@@ -143,12 +27,11 @@ void EmulateArrays(nb::dict attributes, nb::sequence list, int64_t n_results, bo
     buffers.push_back(FromArray(arrays[i], i, i + n_results >= arrays.size()));
   }
   emulator::Options options;
-  options.race_check = race_check;
   if (step_limit != 0) options.step_limit = step_limit;
   Status status;
   {
     nb::gil_scoped_release release;
-    status = Emulate(holder.record, buffers, options, ParallelForOnThreads);
+    status = Emulate(holder.record, buffers, {}, options, ParallelForOnThreads);
   }
   RaiseIfError(status);
 }
@@ -235,10 +118,10 @@ NB_MODULE(_ext, m) {
         "The handlers of the FFI target, by platform and stage, for jax.ffi.register_ffi_target.");
 
   m.def("emulate", &EmulateArrays, nb::arg("attributes"), nb::arg("buffers"), nb::arg("n_results"),
-        nb::arg("race_check") = false, nb::arg("step_limit") = 0,
+        nb::arg("step_limit") = 0,
         nb::sig("def emulate(attributes: dict[str, object], buffers: "
                 "collections.abc.Sequence[object], n_results: int, "
-                "race_check: bool = False, step_limit: int = 0) -> None"),
+                "step_limit: int = 0) -> None"),
         R"(Runs a launch record in the emulator, on numpy arrays.
 
 Args:
@@ -247,7 +130,6 @@ Args:
         `n_results` are results and must be writable; an array that is an operand too is updated in
         place.
     n_results: how many of the buffers are results.
-    race_check: report conflicting accesses to shared memory.
     step_limit: most instructions that the warps of a cluster may run; 0 for the default.
 
 Raises:
@@ -255,6 +137,8 @@ Raises:
         wrong.
     NotImplementedError: the emulator lacks an instruction.
     RuntimeError: a limit of the emulator.)");
+
+  BindObserve(m);
 
   m.def("launch", &LaunchOnDevice, nb::arg("attributes"), nb::arg("buffers"), nb::arg("n_results"),
         nb::arg("device"), nb::arg("stream"),

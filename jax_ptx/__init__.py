@@ -14,6 +14,9 @@ from jax_ptx.dsl import smem as smem
 from jax_ptx.dsl.tile import RunTime as RunTime
 from jax_ptx.dsl.tile import Tensor as Tensor
 from jax_ptx.dsl.tile import Tile as Tile
+from jax_ptx.emulate import emulate as emulate
+from jax_ptx.findings import EmulationError as EmulationError
+from jax_ptx.findings import EmulationReport as EmulationReport
 from jax_ptx.kernel import Kernel as Kernel
 from jax_ptx.kernel import kernel as kernel
 from jax_ptx.launch import TARGET as TARGET

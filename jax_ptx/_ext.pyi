@@ -1,5 +1,6 @@
 """Launching PTX: XLA FFI handlers, the driver, and the emulator (ffi/module.cc)."""
 
+import typing
 from collections.abc import Sequence
 
 ffi_api_version: tuple[int, int]
@@ -13,7 +14,6 @@ def emulate(
     attributes: dict[str, object],
     buffers: Sequence[object],
     n_results: int,
-    race_check: bool = False,
     step_limit: int = 0,
 ) -> None:
     """
@@ -25,7 +25,6 @@ def emulate(
             `n_results` are results and must be writable; an array that is an operand too is updated in
             place.
         n_results: how many of the buffers are results.
-        race_check: report conflicting accesses to shared memory.
         step_limit: most instructions that the warps of a cluster may run; 0 for the default.
 
     Raises:
@@ -34,6 +33,35 @@ def emulate(
         NotImplementedError: the emulator lacks an instruction.
         RuntimeError: a limit of the emulator.
     """
+
+def observe(
+    attributes: dict[str, object],
+    buffers: Sequence[object],
+    roles: str,
+    scalars: dict[int, bytes],
+    settings: dict[str, object],
+) -> dict[str, typing.Any]:
+    """
+    Runs a launch record in the emulator, on numpy arrays, and says what it saw (jax_ptx/emulate.py).
+
+    Args:
+        attributes: the launch record, as Launch.attributes() gives it.
+        buffers: C-contiguous arrays of any dtype, in the order of the entry's parameters.
+        roles: a letter for each buffer: i for an operand, o for a result, b for both.
+        scalars: by their positions, the bytes of the parameters that are no tensors.
+        settings: race_check, trace_limit, own_row_bytes, schedule, seed and step_limit.
+
+    Returns:
+        grid, findings, instructions, bytes and trace, as tuples in the order of ffi/emulator/finding.h.
+
+    Raises:
+        ValueError: the text does not parse, or sizes or limits do not hold.
+        NotImplementedError: the emulator lacks an instruction.
+        RuntimeError: a limit of the emulator.
+    """
+
+def warp_bytes(attributes: dict[str, object]) -> int:
+    """The memory that the emulator takes for a resident warp, in bytes."""
 
 def launch(
     attributes: dict[str, object],

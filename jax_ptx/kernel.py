@@ -19,7 +19,7 @@ from jax_ptx.geometry import MAX_GRID, Dim3, Grid, Size, grid_size
 from jax_ptx.launch import Launch
 from jax_ptx.memo import Memo, freeze
 from jax_ptx.report import Report
-from jax_ptx.signature import Signature
+from jax_ptx.signature import Bound, Signature
 from jax_ptx.slices import slice_bytes
 
 
@@ -141,13 +141,17 @@ class Kernel(Declared):
             TypeError: a wrong number of arguments, or one that is no array, or of another dtype.
             ValueError: a wrong rank or dimension, or a variable with two values.
         """
+        launch, bound = self._prepare(arrays, values)
+        return self._signature.call(launch, arrays, bound)
+
+    def _prepare(self, arrays: Sequence[Any], values: dict[str, Any]) -> tuple[Launch, Bound]:
+        """The launch of a call, and what its arguments say."""
         if not self._has_specs:
             self._refuse_without_tiles("a call")
         signature = self._signature
         given = {name: values[name] for name in signature.variables if name in values}
         bound = signature.bind(arrays, given)
-        launch = self.launch(**{**values, **bound.variables})
-        return signature.call(launch, arrays, bound)
+        return self.launch(**{**values, **bound.variables}), bound
 
     def report(self, /, **values: Any) -> Report:
         """What ptxas makes of the kernel, by target; the arguments are those of `ptx`.

@@ -13,7 +13,7 @@ from jax_ptx.launch import Launch
 from jax_ptx.memo import Memo, freeze
 from jax_ptx.ptx_text import strip_comments
 from jax_ptx.report import Report
-from jax_ptx.signature import Signature
+from jax_ptx.signature import Bound, Signature
 
 _ENTRY = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\)?)?")
 _PARAMETER = re.compile(
@@ -81,8 +81,13 @@ class TextKernel(Declared):
 
     def __call__(self, /, *arrays: Any, **variables: int) -> Any:
         """Launches the kernel; arguments, results and errors are those of a `Kernel`."""
+        launch, bound = self._prepare(arrays, variables)
+        return self._signature.call(launch, arrays, bound)
+
+    def _prepare(self, arrays: Sequence[Any], variables: dict[str, int]) -> tuple[Launch, Bound]:
+        """The launch of a call, and what its arguments say."""
         bound = self._signature.bind(arrays, variables)
-        return self._signature.call(self.launch(**bound.variables), arrays, bound)
+        return self.launch(**bound.variables), bound
 
     def report(self, /) -> Report:
         """What ptxas makes of the kernel, by target.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+
+from jax_ptx.check import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```\n(?:```text\n(.*?)```)?", re.DOTALL)
@@ -19,7 +20,7 @@ def run(language: str, code: str, path: Path, names: dict[str, object]) -> None:
     if language == "sh":
         python, module, package, *arguments = shlex.split(code)
         assert (python, module, package) == ("python", "-m", "jax_ptx")
-        importlib.import_module("jax_ptx.check").main(arguments)
+        main(arguments)
     else:
         # As a file, since the language reads the lines of the kernel's author.
         path.write_text(code)
@@ -45,4 +46,4 @@ def test_a_page_prints_what_it_says(page: Path, tmp_path: Path, capsys, monkeypa
 
 
 def test_there_are_pages() -> None:
-    assert {"index", "tutorial"} <= {page.stem for page in PAGES}
+    assert {"index", "tutorial", "debugging"} <= {page.stem for page in PAGES}

@@ -7,6 +7,7 @@
 #include "emulator/handlers.h"
 #include "emulator/lanes.h"
 #include "emulator/memory.h"
+#include "emulator/order.h"
 #include "emulator/report.h"
 #include "emulator/schedule.h"
 
@@ -40,6 +41,7 @@ void StoreMbarrier(Warp& w, uint8_t* place, Mbarrier barrier) {
   if (barrier.pending == 0 && barrier.bytes == 0) {
     barrier.phase ^= 1;
     barrier.pending = barrier.expected;
+    if (Order* order = w.cta->cluster->order) order->Complete(place, /*keeps_older=*/true);
     for (Cta& cta : w.cta->cluster->ctas) {
       for (Warp& other : cta.warps) {
         if (other.mbarrier_wait == 0) continue;
@@ -62,7 +64,7 @@ uint64_t AsyncAddress(const Warp& w, const uint32_t* args, int lane) {
 
 uint8_t* FindMbarrier(Warp& w, const Step& s, int lane, uint64_t address, bool must_be_valid) {
   Space space = address >> kSlotBits == kSharedSlot ? Space::kNone : Space::kShared;
-  uint8_t* place = LocateLane(w, s, lane, space, address, 8, Access::kWrite);
+  uint8_t* place = LocateLane(w, s, lane, space, address, 8, Access::kMbarrier);
   if (place == nullptr || !must_be_valid) return place;
   Mbarrier barrier = LoadMbarrier(place);
   uint64_t bits;
@@ -117,6 +119,7 @@ Outcome MbarrierObject(Warp& w, const Step& s, uint32_t mask) {
       barrier.valid = 1;
       barrier.expected = barrier.pending = value;
       std::memcpy(place, &barrier, sizeof barrier);
+      if (Order* order = w.cta->cluster->order) order->Forget(place);
       continue;
     }
     int64_t bytes = i.Has(Mod::kExpectTx) ? int64_t{value} : -int64_t{value};
@@ -157,6 +160,8 @@ Outcome MbarrierArrive(Warp& w, const Step& s, uint32_t mask) {
     uint32_t value = has_value ? w.In<uint32_t>(args[kAddressArgs])[lane] : 1;
     if (has_state) w.Out<uint64_t>(s.args[0])[lane] = BitCast<uint64_t>(LoadMbarrier(place));
     bool is_transaction = i.Has(Mod::kExpectTx);
+    if (Order* order = w.cta->cluster->order)
+      order->Release(place, w, 1u << lane, i.Has(Mod::kRelaxed));
     if (!Arrive(w, s, lane, place, is_transaction ? 1 : value, is_transaction ? value : 0)) {
       return Outcome::kFault;
     }
@@ -176,7 +181,10 @@ Outcome MbarrierWait(Warp& w, const Step& s, uint32_t mask) {
     uint32_t state = s.args[1 + kAddressArgs];
     uint64_t phase = i.Has(Mod::kParity) ? w.In<uint32_t>(state)[lane] & 1
                                          : BitCast<Mbarrier>(w.In<uint64_t>(state)[lane]).phase;
-    if (LoadMbarrier(place).phase != phase) done |= 1u << lane;
+    if (LoadMbarrier(place).phase == phase) continue;
+    done |= 1u << lane;
+    if (Order* order = w.cta->cluster->order; order != nullptr && !i.Has(Mod::kRelaxed))
+      order->Acquire(place, w, 1u << lane);
   }
   if (i.Has(Mod::kTestWait) || done == mask) {
     w.SetPredicate(s.args[0], mask, done);
@@ -204,7 +212,7 @@ bool Copy(Warp& w, const Step& s, int lane, Space to_space, uint64_t to, Space f
   for (uint32_t done = 0; done < bytes;) {
     uint32_t piece = std::min<uint32_t>(bytes - done, 16);
     if ((piece & (piece - 1)) != 0) piece = 4;
-    uint8_t* target = LocateLane(w, s, lane, to_space, to + done, piece, Access::kWrite);
+    uint8_t* target = LocateLane(w, s, lane, to_space, to + done, piece, Access::kCopyWrite);
     if (target == nullptr) return false;
     if (done < zeros_from) {
       uint32_t used = std::min(piece, zeros_from - done);
@@ -212,7 +220,7 @@ bool Copy(Warp& w, const Step& s, int lane, Space to_space, uint64_t to, Space f
       uint32_t unit = (used & (used - 1)) == 0 ? used : 1;
       for (uint32_t part = 0; part < used; part += unit) {
         uint8_t* source =
-            LocateLane(w, s, lane, from_space, from + done + part, unit, Access::kRead);
+            LocateLane(w, s, lane, from_space, from + done + part, unit, Access::kCopyRead);
         if (source == nullptr) return false;
         std::memcpy(target + part, source, unit);
       }
@@ -246,6 +254,8 @@ Outcome CpAsync(Warp& w, const Step& s, uint32_t mask) {
       ReportMisaligned(w, s, lane, Space::kGlobal, source, size);
       return Outcome::kFault;
     }
+    if (Order* order = w.cta->cluster->order)
+      order->BeginCopy(Order::Copier::kAsync, order->SlotOf(w, lane));
     if (!Copy(w, s, lane, Space::kShared, AsyncAddress(w, to, lane), Space::kGlobal, source, size,
               std::min(used, size))) {
       return Outcome::kFault;
@@ -254,7 +264,21 @@ Outcome CpAsync(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
-Outcome Nothing(Warp&, const Step&, uint32_t) { return Outcome::kNext; }
+// cp.async{.bulk}.commit_group, wait_group n, wait_all.
+Outcome Group(Warp& w, const Step& s, uint32_t mask) {
+  Order* order = w.cta->cluster->order;
+  if (order == nullptr) return Outcome::kNext;
+  const Instruction& i = *s.source;
+  bool is_bulk = i.op == Op::kCpAsyncBulkGroup;
+  auto copier = is_bulk ? Order::Copier::kBulk : Order::Copier::kAsync;
+  if (i.Has(Mod::kCommitGroup)) {
+    order->Commit(copier, w, mask);
+  } else {
+    uint32_t left = i.operand_count == 0 ? ~0u : w.In<uint32_t>(s.args[0])[0];
+    order->Wait(copier, w, mask, left, i.Has(Mod::kRead));
+  }
+  return Outcome::kNext;
+}
 
 // cp.async.mbarrier.arrive: the copies before it are done already. Without .noinc the count it
 // takes is added first.
@@ -263,6 +287,7 @@ Outcome CpAsyncMbarrier(Warp& w, const Step& s, uint32_t mask) {
     int lane = __builtin_ctz(mask);
     uint8_t* place = FindMbarrier(w, s, lane, AsyncAddress(w, s.args, lane), true);
     if (place == nullptr) return Outcome::kFault;
+    if (Order* order = w.cta->cluster->order) order->LandAsync(place, order->SlotOf(w, lane));
     if (s.source->Has(Mod::kNoinc) && !Arrive(w, s, lane, place, 1, 0)) return Outcome::kFault;
   }
   return Outcome::kNext;
@@ -284,7 +309,7 @@ Handler SelectAsync(const Instruction& i) {
       return CpAsyncMbarrier;
     case Op::kCpAsyncGroup:
     case Op::kCpAsyncBulkGroup:
-      return Nothing;
+      return Group;
     default:
       return SelectBulk(i);
   }

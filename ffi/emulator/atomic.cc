@@ -128,7 +128,7 @@ Outcome Atomic(Warp& w, const Step& s, uint32_t mask) {
   const uint32_t* sources = s.args + address + 1;
   const auto* second = w.In<S>(sources[i.Has(Mod::kCas) ? 1 : 0]);
   Places places;
-  if (!Locate(w, s, address, mask, bytes * count, Access::kWrite, &places)) return Outcome::kFault;
+  if (!Locate(w, s, address, mask, bytes * count, Access::kAtomic, &places)) return Outcome::kFault;
   for (; mask != 0; mask &= mask - 1) {
     int l = __builtin_ctz(mask);
     uint8_t* place = places.stride >= 0 ? places.lane[0] + l * places.stride : places.lane[l];

@@ -3,6 +3,8 @@
 #include "emulator/compile.h"
 #include "emulator/handlers.h"
 #include "emulator/lanes.h"
+#include "emulator/monitor.h"
+#include "emulator/order.h"
 #include "emulator/report.h"
 #include "emulator/schedule.h"
 
@@ -23,8 +25,11 @@ uint32_t Threads(const Warp& w, uint32_t lanes) {
 // Everyone goes on; bar.red hands out its result.
 void Complete(Cta& cta, Barrier& barrier) {
   const Program& program = *cta.cluster->launch->program;
+  Order* order = cta.cluster->order;
+  if (order != nullptr) order->Complete(&barrier);
   for (Warp& w : cta.warps) {
     uint32_t lanes = barrier.waiting[w.index];
+    if (order != nullptr) order->Acquire(&barrier, w, lanes);
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
       int lane = __builtin_ctz(rest);
       const Step& step = program.steps[w.lane_pc[lane]];
@@ -59,19 +64,22 @@ Outcome Bar(Warp& w, const Step& s, uint32_t mask) {
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     int lane = __builtin_ctz(rest);
     if (ids[lane] == id && (sources < 2 || w.In<uint32_t>(args[1])[lane] == expected)) continue;
-    Report(w, s, lane, "the threads of a warp name different barriers or thread counts");
+    Report(w, s, lane, "the threads of a warp name different barriers or thread counts",
+           Kind::kBarrier);
     return Outcome::kFault;
   }
   if (id >= kBarriers) {
     Report(w, s, first,
-           "barrier " + std::to_string(id) + " does not exist: there are 16, from 0 to 15");
+           "barrier " + std::to_string(id) + " does not exist: there are 16, from 0 to 15",
+           Kind::kBarrier);
     return Outcome::kFault;
   }
   if (expected == 0 || expected % kLanes != 0 || expected > whole_cta) {
     Report(w, s, first,
            "the barrier waits for " + std::to_string(expected) +
                " threads; a count must be a multiple of 32, and the CTA has " +
-               std::to_string(w.cta->cluster->launch->threads) + " threads");
+               std::to_string(w.cta->cluster->launch->threads) + " threads",
+           Kind::kBarrier);
     return Outcome::kFault;
   }
   Barrier& barrier = w.cta->barriers[id];
@@ -80,7 +88,8 @@ Outcome Bar(Warp& w, const Step& s, uint32_t mask) {
     Report(w, s, first,
            "barrier " + std::to_string(id) + " waits for " + std::to_string(expected) +
                " threads here and for " + std::to_string(barrier.expected) + " at " +
-               Place(program.steps[barrier.first_pc]));
+               Place(program.steps[barrier.first_pc]),
+           Kind::kBarrier);
     return Outcome::kFault;
   }
   bool is_aligned = i.text.substr(0, 4) == "bar." || i.Has(Mod::kAligned);
@@ -90,7 +99,8 @@ Outcome Bar(Warp& w, const Step& s, uint32_t mask) {
     Report(w, s, first,
            "all threads of a warp must reach the same barrier instruction, but thread(s) of this "
            "warp wait at " +
-               Place(program.steps[w.lane_pc[lane]]) + "; barrier.sync without .aligned allows it");
+               Place(program.steps[w.lane_pc[lane]]) + "; barrier.sync without .aligned allows it",
+           Kind::kBarrier);
     return Outcome::kFault;
   }
   if (barrier.expected == 0) {
@@ -102,6 +112,7 @@ Outcome Bar(Warp& w, const Step& s, uint32_t mask) {
     barrier.true_count += static_cast<uint32_t>(__builtin_popcount(holds));
     barrier.all_true &= holds == mask;
   }
+  if (Order* order = w.cta->cluster->order) order->Release(&barrier, w, mask);
   if (is_arrive) {
     barrier.arrived += Threads(w, mask);
   } else {
@@ -113,7 +124,8 @@ Outcome Bar(Warp& w, const Step& s, uint32_t mask) {
   if (here > expected) {
     Report(w, s, first,
            "barrier " + std::to_string(id) + " waits for " + std::to_string(expected) +
-               " threads, but " + std::to_string(here) + " have come");
+               " threads, but " + std::to_string(here) + " have come",
+           Kind::kBarrier);
     return Outcome::kFault;
   }
   if (here == expected) Complete(*w.cta, barrier);
@@ -122,10 +134,13 @@ Outcome Bar(Warp& w, const Step& s, uint32_t mask) {
 
 void CompleteCluster(Cluster& cluster) {
   cluster.arrived = 0;
+  Order* order = cluster.order;
+  if (order != nullptr) order->Complete(&cluster);
   for (Cta& cta : cluster.ctas) {
     for (Warp& w : cta.warps) {
       uint32_t lanes = w.cluster_wait;
       w.cluster_arrived = w.cluster_wait = 0;
+      if (order != nullptr) order->Acquire(&cluster, w, lanes);
       if (lanes != 0) Release(w, lanes);
     }
   }
@@ -137,28 +152,47 @@ Outcome ClusterBarrier(Warp& w, const Step& s, uint32_t mask) {
     uint32_t twice = w.cluster_arrived & mask;
     if (twice != 0) {
       Report(w, s, __builtin_ctz(twice),
-             "the thread arrives again without barrier.cluster.wait in between");
+             "the thread arrives again without barrier.cluster.wait in between", Kind::kBarrier);
       return Outcome::kFault;
     }
+    if (Order* order = cluster.order)
+      order->Release(&cluster, w, mask, s.source->Has(Mod::kRelaxed));
     w.cluster_arrived |= mask;
     cluster.arrived += static_cast<uint32_t>(__builtin_popcount(mask));
     if (cluster.arrived == cluster.live_threads) CompleteCluster(cluster);
     return Outcome::kNext;
   }
   uint32_t early = mask & w.cluster_arrived;
+  if (Order* order = cluster.order) order->Acquire(&cluster, w, mask & ~early);
   if (early == 0) return Outcome::kNext;
   Block(w, early);
   w.cluster_wait |= early;
   return Outcome::kRetry;
 }
 
-Outcome WarpBarrier(Warp& w, const Step& s, uint32_t mask) { return Gather(w, s, mask, 0); }
+Outcome WarpBarrier(Warp& w, const Step& s, uint32_t mask) {
+  Outcome outcome = Gather(w, s, mask, 0);
+  if (Order* order = w.cta->cluster->order; order != nullptr && outcome == Outcome::kNext) {
+    order->Release(&w, w, mask);
+    order->Complete(&w);
+    order->Acquire(&w, w, mask);
+  }
+  return outcome;
+}
+
+Outcome Fence(Warp& w, const Step& s, uint32_t mask) {
+  if (Order* order = w.cta->cluster->order) order->Fence(w, s, mask);
+  return Outcome::kNext;
+}
 
 }  // namespace
 
 void LeaveCluster(Warp& w, uint32_t lanes) {
   Cluster& cluster = *w.cta->cluster;
-  cluster.live_threads -= static_cast<uint32_t>(__builtin_popcount(lanes));
+  auto count = static_cast<uint32_t>(__builtin_popcount(lanes));
+  w.cta->live_threads -= count;
+  if (cluster.monitor != nullptr && w.cta->live_threads == 0) cluster.monitor->Exited(*w.cta);
+  cluster.live_threads -= count;
   cluster.arrived -= static_cast<uint32_t>(__builtin_popcount(lanes & w.cluster_arrived));
   w.cluster_arrived &= ~lanes;
   if (cluster.arrived != 0 && cluster.arrived == cluster.live_threads) CompleteCluster(cluster);
@@ -172,6 +206,8 @@ Handler SelectBarrier(const Instruction& i) {
       return WarpBarrier;
     case Op::kBarrierCluster:
       return ClusterBarrier;
+    case Op::kFence:
+      return Fence;
     default:
       return nullptr;
   }

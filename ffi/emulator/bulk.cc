@@ -5,6 +5,7 @@
 #include "emulator/handlers.h"
 #include "emulator/lanes.h"
 #include "emulator/memory.h"
+#include "emulator/order.h"
 #include "emulator/report.h"
 
 namespace jax_ptx::emulator {
@@ -24,9 +25,9 @@ bool Transfer(Warp& w, const Step& s, int lane, Space to_space, uint64_t to, Spa
   Update update = i.op == Op::kCpReduceBulk ? SelectUpdate(i, to_space == Space::kShared) : nullptr;
   uint32_t element = update != nullptr ? ptx::Bytes(i.type[0]) : 1;
   for (uint32_t done = 0; done < bytes; done += kPiece) {
-    uint8_t* target = LocateLane(w, s, lane, to_space, to + done, kPiece, Access::kWrite);
+    uint8_t* target = LocateLane(w, s, lane, to_space, to + done, kPiece, Access::kCopyWrite);
     if (target == nullptr) return false;
-    uint8_t* source = LocateLane(w, s, lane, from_space, from + done, kPiece, Access::kRead);
+    uint8_t* source = LocateLane(w, s, lane, from_space, from + done, kPiece, Access::kCopyRead);
     if (source == nullptr) return false;
     if (update == nullptr && byte_mask == 0xFFFF) {
       std::memmove(target, source, kPiece);
@@ -65,7 +66,10 @@ Outcome Bulk(Warp& w, const Step& s, uint32_t mask) {
     }
     Space to_space = to_global ? Space::kGlobal : Space::kShared;
     Space from_space = from_shared ? Space::kShared : Space::kGlobal;
+    Order* order = w.cta->cluster->order;
+    uint32_t thread = order == nullptr ? 0 : order->SlotOf(w, lane);
     if (to_global) {
+      if (order != nullptr) order->BeginCopy(Order::Copier::kBulk, thread);
       uint32_t byte_mask = 0xFFFF;
       if (i.Has(Mod::kCpMask))
         byte_mask = w.In<uint32_t>(rest[i.Has(Mod::kCacheHintL2) ? 1 : 0])[lane] & 0xFFFF;
@@ -87,10 +91,13 @@ Outcome Bulk(Warp& w, const Step& s, uint32_t mask) {
         there = (target & keep) | window;
         its_barrier = (barrier & keep) | window;
       }
+      uint8_t* place = FindMbarrier(w, s, lane, its_barrier, true);
+      if (place == nullptr) return Outcome::kFault;
+      if (order != nullptr) order->BeginCopy(Order::Copier::kMbarrier, thread, place);
       if (!Transfer(w, s, lane, to_space, there, from_space, source, bytes, 0xFFFF))
         return Outcome::kFault;
-      uint8_t* place = FindMbarrier(w, s, lane, its_barrier, true);
-      if (place == nullptr || !AddBytes(w, s, lane, place, -int64_t{bytes})) return Outcome::kFault;
+      if (order != nullptr) order->Land(place);
+      if (!AddBytes(w, s, lane, place, -int64_t{bytes})) return Outcome::kFault;
     }
   }
   return Outcome::kNext;
@@ -107,7 +114,11 @@ Outcome Remote(Warp& w, const Step& s, uint32_t mask) {
     int lane = __builtin_ctz(mask);
     uint64_t to = AsyncAddress(w, s.args, lane);
     Space space = to >> kSlotBits == kSharedSlot ? Space::kNone : Space::kShared;
-    uint8_t* target = LocateLane(w, s, lane, space, to, bytes, Access::kWrite);
+    uint8_t* place = FindMbarrier(w, s, lane, AsyncAddress(w, values + count, lane), true);
+    if (place == nullptr) return Outcome::kFault;
+    Order* order = w.cta->cluster->order;
+    if (order != nullptr) order->BeginCopy(Order::Copier::kMbarrier, order->SlotOf(w, lane), place);
+    uint8_t* target = LocateLane(w, s, lane, space, to, bytes, Access::kCopyWrite);
     if (target == nullptr) return Outcome::kFault;
     for (uint32_t e = 0; e < count; ++e) {
       T value = w.In<T>(values[e])[lane];
@@ -117,8 +128,8 @@ Outcome Remote(Warp& w, const Step& s, uint32_t mask) {
         std::memcpy(target + e * sizeof(T), &value, sizeof(T));
       }
     }
-    uint8_t* place = FindMbarrier(w, s, lane, AsyncAddress(w, values + count, lane), true);
-    if (place == nullptr || !AddBytes(w, s, lane, place, -int64_t{bytes})) return Outcome::kFault;
+    if (order != nullptr) order->Land(place);
+    if (!AddBytes(w, s, lane, place, -int64_t{bytes})) return Outcome::kFault;
   }
   return Outcome::kNext;
 }

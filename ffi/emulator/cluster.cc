@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "emulator/compile.h"
+#include "emulator/report.h"
 
 namespace jax_ptx::emulator {
 namespace {
@@ -109,10 +110,12 @@ uint64_t Value(Special special, const Warp& w, int lane) {
 
 }  // namespace
 
+uint64_t ClusterMemory::BytesForWarp(const Program& program) {
+  return program.register_bytes + 4 * MasksOf(program) + kLanes * uint64_t{program.local_bytes};
+}
+
 uint64_t ClusterMemory::BytesFor(const Launch& launch) {
-  const Program& program = *launch.program;
-  uint64_t a_warp =
-      program.register_bytes + 4 * MasksOf(program) + kLanes * uint64_t{program.local_bytes};
+  uint64_t a_warp = BytesForWarp(*launch.program);
   return CtasOf(launch) * (Warps(launch) * a_warp + launch.shared_bytes);
 }
 
@@ -175,18 +178,15 @@ void ClusterMemory::StartWarp(Warp& w) {
 }
 
 Cluster& ClusterMemory::Start(int64_t index, uint64_t step_limit) {
-  const Dim3& size = launch_.geometry.cluster;
-  int64_t x = index % launch_.clusters[0], rest = index / launch_.clusters[0];
-  int64_t y = rest % launch_.clusters[1], z = rest / launch_.clusters[1];
   if (!shared_.empty()) std::memset(shared_.data(), 0xFF, 8 * shared_.size());
   cluster_.steps_left = step_limit;
   cluster_.arrived = 0;
   cluster_.live_threads = static_cast<uint32_t>(cluster_.ctas.size()) * launch_.threads;
-  cluster_.fault = Fault();
+  cluster_.fault = Finding();
+  cluster_.index = index;
   for (Cta& cta : cluster_.ctas) {
-    int64_t rank = cta.rank;
-    cta.id = {x * size[0] + rank % size[0], y * size[1] + rank / size[0] % size[1],
-              z * size[2] + rank / size[0] / size[1]};
+    cta.id = CtaId(launch_, index, cta.rank);
+    cta.live_threads = launch_.threads;
     for (Barrier& barrier : cta.barriers) {
       barrier.expected = barrier.arrived = barrier.true_count = 0;
       barrier.all_true = true;

@@ -12,6 +12,7 @@ class ClusterMemory {
  public:
   explicit ClusterMemory(const Launch& launch);
 
+  static uint64_t BytesForWarp(const Program& program);
   // The bytes that one costs; the caller decides whether that is too much.
   static uint64_t BytesFor(const Launch& launch);
 

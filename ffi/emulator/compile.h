@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "emulator/warp.h"
@@ -16,6 +18,12 @@ struct SpecialSlot {
   bool is_wide;
 };
 
+// For messages. A dynamic variable has no size of its own: it ends where shared memory does.
+struct SharedVariable {
+  std::string_view name;
+  uint32_t begin = 0, bytes = 0;
+};
+
 struct Program {
   const ptx::Module* module = nullptr;
   const ptx::Function* entry = nullptr;
@@ -25,6 +33,7 @@ struct Program {
   std::vector<SpecialSlot> specials;
   std::vector<uint32_t> globals;        // module variables in .global and .const, by region
   std::vector<std::string_view> names;  // of Warp::written's numbers
+  std::vector<SharedVariable> shared_variables;
   uint32_t register_bytes = 0;
   uint32_t first_predicate = 0;  // number of predicate 0
   uint32_t predicate_count = 0;  // the last two are constants: false, true
@@ -35,5 +44,18 @@ struct Program {
 // `parameters` holds the kernel's parameter space.
 Result<std::unique_ptr<Program>> Compile(const ptx::Module& module, const ptx::Function& entry,
                                          const std::vector<uint8_t>& parameters);
+
+// The programs of an entry: one for each content of the parameter space, of which a process sees
+// few, since tensors have the same virtual addresses in every run.
+class Programs {
+ public:
+  Result<std::shared_ptr<const Program>> Find(const ptx::Module& module, const ptx::Function& entry,
+                                              const std::vector<uint8_t>& parameters);
+
+ private:
+  using Entry = std::pair<std::vector<uint8_t>, std::shared_ptr<const Program>>;
+  std::mutex mutex_;
+  std::vector<Entry> recent_;  // the most recent one last
+};
 
 }  // namespace jax_ptx::emulator

@@ -73,7 +73,7 @@ Outcome Return(Warp& w, const Step& s, uint32_t mask) {
 }
 
 Outcome Trap(Warp& w, const Step& s, uint32_t mask) {
-  Report(w, s, __builtin_ctz(mask), "the kernel stopped itself");
+  Report(w, s, __builtin_ctz(mask), "the kernel stopped itself", Kind::kStopped);
   return Outcome::kFault;
 }
 
@@ -106,7 +106,8 @@ Outcome CopyResults(Warp& w, const Step& s, uint32_t mask) {
 Outcome CallUndefined(Warp& w, const Step& s, uint32_t mask) {
   Report(w, s, __builtin_ctz(mask),
          "the function has no body here: an assertion of the kernel failed, or it calls a system "
-         "function");
+         "function",
+         Kind::kStopped);
   return Outcome::kFault;
 }
 

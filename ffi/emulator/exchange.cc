@@ -45,7 +45,8 @@ Outcome Shfl(Warp& w, const Step& s, uint32_t mask) {
     if ((mask >> from & 1) == 0) {
       Report(w, s, lane,
              "reads the register of lane " + std::to_string(from) +
-                 ", which does not take part (active lanes " + Hex(mask) + ")");
+                 ", which does not take part (active lanes " + Hex(mask) + ")",
+             Kind::kInactiveLane);
       return Outcome::kFault;
     }
     d[lane] = a[from];

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "emulator/registers.h"
+
 namespace jax_ptx::emulator {
 namespace {
 
@@ -83,16 +85,20 @@ Status Maker::LayOutRegisters() {
     Frame& frame = layout_->frames[index];
     frame.first_number = number;
     frame.return_offset = take(kLanes * 4);
+    RegisterSlots slots = ShareRegisters(function);
+    uint32_t narrow = take(uint64_t{slots.narrow} * kLanes * 4);
+    uint32_t wide = take(uint64_t{slots.wide} * kLanes * 8);
+    if (bytes > kMaxRegisterBytes) return ResourceExhausted("the kernel has too many registers");
     for (size_t r = 0; r < function.registers.size(); ++r) {
       if (ptx::Bits(function.registers[r]) > 64) {
         return Unimplemented("register " + std::string(function.register_names[r]) +
                              ": 128-bit registers are not supported");
       }
-      frame.offsets.push_back(
-          take(ptx::Bits(function.registers[r]) == 64 ? kLanes * 8 : kLanes * 4));
+      bool is_wide = ptx::Bits(function.registers[r]) == 64;
+      uint32_t slot = slots.slot[r] * kLanes;
+      frame.offsets.push_back(is_wide ? wide + slot * 8 : narrow + slot * 4);
       program_->names.push_back(function.register_names[r]);
       ++number;
-      if (bytes > kMaxRegisterBytes) return ResourceExhausted("the kernel has too many registers");
     }
   }
   layout_->predicate_base = number;
@@ -170,7 +176,11 @@ Status Maker::LayOutVariables() {
   shared = (shared + dynamic_align - 1) / dynamic_align * dynamic_align;
   for (auto& [index, address] : layout_->addresses) {
     const Variable& variable = module_.variables[index];
-    if (variable.space == Space::kShared && variable.is_dynamic) address = shared;
+    if (variable.space != Space::kShared) continue;
+    if (variable.is_dynamic) address = shared;
+    program_->shared_variables.push_back(
+        {variable.name, static_cast<uint32_t>(address),
+         variable.is_dynamic ? 0 : static_cast<uint32_t>(variable.bytes)});
   }
   program_->static_shared_bytes = static_cast<uint32_t>(shared);
   program_->local_bytes = static_cast<uint32_t>((local + 15) / 16 * 16);

@@ -9,6 +9,7 @@
 
 #include "emulator/cluster.h"
 #include "emulator/compile.h"
+#include "emulator/monitor.h"
 #include "emulator/schedule.h"
 
 namespace jax_ptx::emulator {
@@ -97,49 +98,59 @@ bool Overlap(const Buffer& a, const Buffer& b) {
 
 // Tensors at their virtual addresses, and the parameter space that names them.
 Status LayOutTensors(const Function& entry, const std::vector<Buffer>& tensors,
-                     const std::vector<uint64_t>& scalars, std::vector<Region>* regions,
+                     const std::vector<Scalar>& scalars, std::vector<Region>* regions,
                      std::vector<uint8_t>* parameters) {
-  size_t given = tensors.size() + scalars.size();
+  size_t given = tensors.size() + scalars.size(), next_tensor = 0;
   std::string name = "kernel `" + std::string(entry.name) + "`: ";
   if (given != entry.parameters.size()) {
     return InvalidArgument(name + "it has " + std::to_string(entry.parameters.size()) +
                            " parameters, the launch has " + std::to_string(tensors.size()) +
                            " tensors and " + std::to_string(scalars.size()) +
-                           " run-time dimensions");
+                           " run-time dimensions or scalars");
   }
   if (tensors.size() >= kFirstVariableSlot - kFirstTensorSlot)
     return ResourceExhausted(name + "too many tensors");
   for (size_t i = 0; i < given; ++i) {
     const ptx::Parameter& parameter = entry.parameters[i];
-    if (parameter.bytes != 8) {
-      return InvalidArgument(name + "parameter " + std::to_string(i) + " (`" +
-                             std::string(parameter.name) + "`) has " +
-                             std::to_string(parameter.bytes) +
-                             " bytes; tensors and run-time dimensions are .u64");
-    }
-    uint64_t value;
-    if (i < tensors.size()) {
-      const Buffer& tensor = tensors[i];
-      if (tensor.bytes > kMaxTensorBytes)
-        return ResourceExhausted(name + "a tensor of more than 2^38 bytes");
-      Region region;
-      // The low bits of the host's address stay, so that a misaligned view is misaligned here too.
-      region.begin = (kFirstTensorSlot + i) << kSlotBits | kSlotMiddle | (tensor.address & 15);
-      region.end = region.begin + tensor.bytes;
-      region.host = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(tensor.address));
-      region.is_writable = tensor.is_result;
-      for (const Buffer& other : tensors) {
-        region.is_writable |= other.is_result && other.is_aliased && Overlap(tensor, other);
-      }
-      region.name = "parameter " + std::to_string(i) + " (`" + std::string(parameter.name) + "`)";
-      value = region.begin;
-      regions->push_back(std::move(region));
-    } else {
-      value = scalars[i - tensors.size()];
-    }
-    size_t end = size_t{parameter.offset} + 8;
+    std::string described =
+        "parameter " + std::to_string(i) + " (`" + std::string(parameter.name) + "`)";
+    size_t end = size_t{parameter.offset} + parameter.bytes;
     if (parameters->size() < end) parameters->resize(end);
-    std::memcpy(parameters->data() + parameter.offset, &value, 8);
+    uint8_t* place = parameters->data() + parameter.offset;
+    auto scalar = std::find_if(scalars.begin(), scalars.end(),
+                               [&](const Scalar& other) { return other.position == i; });
+    size_t bytes = scalar == scalars.end() ? 8 : scalar->bytes.size();
+    if (parameter.bytes != bytes) {
+      return InvalidArgument(
+          name + described + " has " + std::to_string(parameter.bytes) + " bytes" +
+          (scalar == scalars.end()
+               ? "; tensors and run-time dimensions are .u64"
+               : ", the value given for it " + std::to_string(scalar->bytes.size())));
+    }
+    if (scalar != scalars.end()) {
+      std::memcpy(place, scalar->bytes.data(), bytes);
+      continue;
+    }
+    if (next_tensor == tensors.size())
+      return InvalidArgument(name + "two scalars have the same position");
+    const Buffer& tensor = tensors[next_tensor];
+    if (tensor.bytes > kMaxTensorBytes)
+      return ResourceExhausted(name + "a tensor of more than 2^38 bytes");
+    Region region;
+    // The low bits of the host's address stay, so that a misaligned view is misaligned here too.
+    region.begin =
+        (kFirstTensorSlot + next_tensor) << kSlotBits | kSlotMiddle | (tensor.address & 15);
+    region.end = region.begin + tensor.bytes;
+    region.host = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(tensor.address));
+    region.is_writable = tensor.is_result;
+    region.is_poisoned = tensor.is_result && !tensor.is_aliased;
+    for (const Buffer& other : tensors) {
+      region.is_writable |= other.is_result && other.is_aliased && Overlap(tensor, other);
+    }
+    region.name = described;
+    std::memcpy(place, &region.begin, 8);
+    regions->push_back(std::move(region));
+    ++next_tensor;
   }
   return {};
 }
@@ -193,9 +204,18 @@ Status Check(const ptx::Module& module, std::string_view entry_name) {
   return Compile(module, **entry, {}).status();
 }
 
-Status Run(const ptx::Module& module, std::string_view entry_name, const Geometry& geometry,
-           const std::vector<Buffer>& tensors, const std::vector<uint64_t>& scalars,
-           const Options& options, const ParallelFor& parallel_for) {
+Result<uint64_t> WarpBytes(const ptx::Module& module, std::string_view entry_name) {
+  Result<const Function*> entry = FindEntry(module, entry_name);
+  if (!entry.ok()) return entry.status();
+  auto program = Compile(module, **entry, {});
+  if (!program.ok()) return program.status();
+  return ClusterMemory::BytesForWarp(**program);
+}
+
+Status Run(const ptx::Module& module, Programs& programs, std::string_view entry_name,
+           const Geometry& geometry, const std::vector<Buffer>& tensors,
+           const std::vector<Scalar>& scalars, const Options& options,
+           const ParallelFor& parallel_for) {
   Result<const Function*> entry = FindEntry(module, entry_name);
   if (!entry.ok()) return entry.status();
   JAX_PTX_RETURN_IF_ERROR(CheckGeometry(**entry, geometry));
@@ -203,7 +223,7 @@ Status Run(const ptx::Module& module, std::string_view entry_name, const Geometr
   launch.geometry = geometry;
   std::vector<uint8_t> parameters;
   JAX_PTX_RETURN_IF_ERROR(LayOutTensors(**entry, tensors, scalars, &launch.tensors, &parameters));
-  Result<std::unique_ptr<Program>> program = Compile(module, **entry, parameters);
+  Result<std::shared_ptr<const Program>> program = programs.Find(module, **entry, parameters);
   if (!program.ok()) return program.status();
   launch.program = program->get();
   launch.threads = static_cast<uint32_t>(geometry.block[0] * geometry.block[1] * geometry.block[2]);
@@ -237,11 +257,16 @@ Status Run(const ptx::Module& module, std::string_view entry_name, const Geometr
   }
   if (clusters == 0) return {};
 
-  // Tasks take clusters in ascending order, so every cluster before the first failing one has run
+  // Tasks take clusters in order, so every cluster before the first failing one has run
   // to its end.
   std::atomic<int64_t> next{0}, failed{clusters};
   std::mutex mutex;
-  Fault fault;
+  Finding fault;
+  std::unique_ptr<Monitor> monitor;
+  if (options.observation != nullptr)
+    monitor = std::make_unique<Monitor>(launch, options.observation);
+  bool is_ordered = monitor != nullptr || NeedsOrder(*launch.program);
+  int64_t tasks = is_ordered ? 1 : std::min(clusters, kMaxTasks);
   auto task = [&](int64_t) {
     IeeeArithmetic arithmetic;
     std::unique_ptr<ClusterMemory> memory;
@@ -249,8 +274,11 @@ Status Run(const ptx::Module& module, std::string_view entry_name, const Geometr
       int64_t index = next.fetch_add(1);
       if (index >= clusters || index > failed.load()) return;
       if (memory == nullptr) memory = std::make_unique<ClusterMemory>(launch);
-      Cluster& cluster = memory->Start(index, options.step_limit);
-      RunCluster(cluster, options.step_limit);
+      bool is_reversed = options.turns.schedule == Schedule::kAdversarial;
+      Cluster& cluster =
+          memory->Start(is_reversed ? clusters - 1 - index : index, options.step_limit);
+      if (monitor != nullptr) monitor->Start(cluster);
+      RunCluster(cluster, options.turns, options.step_limit, tasks == 1);
       if (!cluster.fault.set()) continue;
       std::lock_guard<std::mutex> lock(mutex);
       if (index < failed.load()) {
@@ -259,12 +287,12 @@ Status Run(const ptx::Module& module, std::string_view entry_name, const Geometr
       }
     }
   };
-  int64_t tasks = NeedsOrder(*launch.program) ? 1 : std::min(clusters, kMaxTasks);
   if (tasks == 1) {
     task(0);
   } else {
     parallel_for(tasks, task);
   }
+  if (monitor != nullptr) monitor->Finish(fault);
   return fault.set() ? Status(fault.code, fault.message) : Status();
 }
 

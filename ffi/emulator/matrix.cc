@@ -15,7 +15,7 @@ Outcome WholeWarp(Warp& w, const Step& s, uint32_t mask) {
   Outcome outcome = GatherAll(w, kAllLanes, mask);
   if (outcome != Outcome::kNext || mask == kAllLanes) return outcome;
   Report(w, s, __builtin_ctz(~mask & kAllLanes),
-         "all 32 threads of the warp must take part; this one does not");
+         "all 32 threads of the warp must take part; this one does not", Kind::kInactiveLane);
   return Outcome::kFault;
 }
 
@@ -35,13 +35,17 @@ Outcome Matrices(Warp& w, const Step& s, uint32_t mask) {
   bool trans = i.Has(Mod::kTrans);
   for (int m = 0; m < count; ++m) {
     uint16_t elements[8][8] = {};
-    uint8_t* rows[8];
+    uint64_t addresses[kLanes];
+    Places rows;
     for (int row = 0; row < 8; ++row) {
-      int lane = 8 * m + row;
-      rows[row] = LocateLane(w, s, lane, s.space, AddressOf(w, s, address, lane), 16,
-                             is_load ? Access::kRead : Access::kWrite);
-      if (rows[row] == nullptr) return Outcome::kFault;
-      if (is_load) std::memcpy(elements[row], rows[row], 16);
+      addresses[8 * m + row] = AddressOf(w, s, address, 8 * m + row);
+    }
+    if (!LocateLanes(w, s, 0xFFu << (8 * m), s.space, addresses, 16,
+                     is_load ? Access::kRead : Access::kWrite, &rows)) {
+      return Outcome::kFault;
+    }
+    for (int row = 0; row < 8 && is_load; ++row) {
+      std::memcpy(elements[row], rows.lane[8 * m + row], 16);
     }
     const auto* source = w.In<uint32_t>(s.args[is_load ? 0 : 1 + m]);
     auto* target = is_load ? w.Out<uint32_t>(s.args[m]) : nullptr;
@@ -56,7 +60,8 @@ Outcome Matrices(Warp& w, const Step& s, uint32_t mask) {
         second = static_cast<uint16_t>(source[lane] >> 16);
       }
     }
-    for (int row = 0; row < 8 && !is_load; ++row) std::memcpy(rows[row], elements[row], 16);
+    for (int row = 0; row < 8 && !is_load; ++row)
+      std::memcpy(rows.lane[8 * m + row], elements[row], 16);
   }
   return Outcome::kNext;
 }

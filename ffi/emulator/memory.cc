@@ -4,6 +4,7 @@
 #include "emulator/compile.h"
 #include "emulator/handlers.h"
 #include "emulator/lanes.h"
+#include "emulator/monitor.h"
 #include "emulator/report.h"
 
 namespace jax_ptx::emulator {
@@ -29,6 +30,7 @@ struct Window {
   uint64_t begin = 0, end = 0;
   uint8_t* host = nullptr;
   bool is_writable = true;
+  bool is_gone = false;  // the shared memory of a CTA that has exited
 };
 
 bool FindShared(const Warp& w, uint64_t address, Window* window) {
@@ -39,6 +41,7 @@ bool FindShared(const Warp& w, uint64_t address, Window* window) {
   window->begin = address & ~((uint64_t{1} << kSharedRankShift) - 1);
   window->end = window->begin + w.cta->cluster->launch->shared_bytes;
   window->host = cta.shared;
+  window->is_gone = cta.live_threads == 0;
   return true;
 }
 
@@ -75,26 +78,61 @@ uint64_t AddressOf(const Warp& w, const Step& s, uint32_t arg, int lane) {
   return static_cast<uint32_t>(w.In<uint32_t>(s.args[arg])[lane] + static_cast<uint32_t>(s.value));
 }
 
-uint8_t* LocateLane(Warp& w, const Step& s, int lane, Space space, uint64_t address, uint32_t bytes,
-                    Access access) {
+namespace {
+
+uint8_t* LocateOne(Warp& w, const Step& s, int lane, Space space, uint64_t address, uint32_t bytes,
+                   Access access) {
   Window window;
   if (!FindWindow(w, space, lane, address, &window) || !Inside(window, address, bytes)) {
     ReportOutside(w, s, lane, space, address, bytes, access);
+    return nullptr;
+  }
+  if (window.is_gone) {
+    Report(w, s, lane,
+           "access to the shared memory of CTA " +
+               std::to_string((address >> kSharedRankShift & 0xFF) - 1) +
+               " of the cluster, which has exited; a barrier.cluster at its end would keep it",
+           Kind::kExitedPeer);
     return nullptr;
   }
   if ((address & (bytes - 1)) != 0) {
     ReportMisaligned(w, s, lane, space, address, bytes);
     return nullptr;
   }
-  if (access == Access::kWrite && !window.is_writable) {
+  if (IsWrite(access) && !window.is_writable) {
     ReportReadOnly(w, s, lane, space, address);
     return nullptr;
   }
   return window.host + (address - window.begin);
 }
 
+}  // namespace
+
+bool LocateLanes(Warp& w, const Step& s, uint32_t mask, Space space, const uint64_t* address,
+                 uint32_t bytes, Access access, Places* places) {
+  places->stride = -1;
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    int lane = __builtin_ctz(rest);
+    places->lane[lane] = LocateOne(w, s, lane, space, address[lane], bytes, access);
+    if (places->lane[lane] == nullptr) return false;
+  }
+  Monitor* monitor = w.cta->cluster->monitor;
+  if (monitor != nullptr) monitor->Touched(w, s, {access, mask, bytes, space, address, places});
+  return true;
+}
+
+uint8_t* LocateLane(Warp& w, const Step& s, int lane, Space space, uint64_t address, uint32_t bytes,
+                    Access access) {
+  uint64_t addresses[kLanes];
+  Places places;
+  addresses[lane] = address;
+  bool is_there = LocateLanes(w, s, 1u << lane, space, addresses, bytes, access, &places);
+  return is_there ? places.lane[lane] : nullptr;
+}
+
 bool Locate(Warp& w, const Step& s, uint32_t arg, uint32_t mask, uint32_t bytes, Access access,
             Places* places) {
+  Monitor* monitor = w.cta->cluster->monitor;
   uint64_t address[kLanes];
   if (s.is_address_wide) {
     const auto* base = w.In<uint64_t>(s.args[arg]);
@@ -115,20 +153,16 @@ bool Locate(Warp& w, const Step& s, uint32_t arg, uint32_t mask, uint32_t bytes,
     if (difference == 0 && stride < (1u << 20) && ((address[0] | stride) & (bytes - 1)) == 0 &&
         (s.space != Space::kNone || address[0] >> kSlotBits != kLocalSlot) &&
         FindWindow(w, s.space, 0, address[0], &window) && Inside(window, address[0], bytes) &&
-        Inside(window, address[kLanes - 1], bytes) &&
-        (access == Access::kRead || window.is_writable)) {
+        Inside(window, address[kLanes - 1], bytes) && !window.is_gone &&
+        (!IsWrite(access) || window.is_writable)) {
       places->stride = static_cast<int64_t>(stride);
       places->lane[0] = window.host + (address[0] - window.begin);
+      if (monitor != nullptr)
+        monitor->Touched(w, s, {access, mask, bytes, s.space, address, places});
       return true;
     }
   }
-  places->stride = -1;
-  for (; mask != 0; mask &= mask - 1) {
-    int lane = __builtin_ctz(mask);
-    places->lane[lane] = LocateLane(w, s, lane, s.space, address[lane], bytes, access);
-    if (places->lane[lane] == nullptr) return false;
-  }
-  return true;
+  return LocateLanes(w, s, mask, s.space, address, bytes, access, places);
 }
 
 namespace {

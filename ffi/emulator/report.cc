@@ -9,25 +9,6 @@ namespace {
 
 using ptx::Space;
 
-std::string Triple(const Dim3& id) {
-  return "(" + std::to_string(id[0]) + "," + std::to_string(id[1]) + "," + std::to_string(id[2]) +
-         ")";
-}
-
-Dim3 ThreadId(const Warp& w, int lane) {
-  const Dim3& block = w.cta->cluster->launch->geometry.block;
-  int64_t linear = int64_t{w.index} * kLanes + lane;
-  return {linear % block[0], linear / block[0] % block[1], linear / block[0] / block[1]};
-}
-
-std::string Kernel(const Cluster& cluster) {
-  return "emulator: kernel `" + std::string(cluster.launch->program->entry->name) + "`";
-}
-
-void Record(Cluster& cluster, Code code, std::string message) {
-  if (!cluster.fault.set()) cluster.fault = {code, std::move(message)};
-}
-
 const Region* RegionAt(const Launch& launch, uint64_t address) {
   uint64_t slot = address >> kSlotBits;
   if (slot - kFirstTensorSlot < launch.tensors.size())
@@ -37,11 +18,7 @@ const Region* RegionAt(const Launch& launch, uint64_t address) {
   return nullptr;
 }
 
-std::string Bytes(uint64_t count) {
-  return std::to_string(count) + (count == 1 ? " byte" : " bytes");
-}
-
-// "byte offset 4096 of parameter 1 (`y`, 4096 bytes)", for messages about one address.
+// "byte offset 4096 of parameter 1 (`y`) with 4096 bytes", for messages about one address.
 std::string Offset(const Region& region, uint64_t address) {
   return "byte offset " + std::to_string(static_cast<int64_t>(address - region.begin)) + " of " +
          region.name + " with " + Bytes(region.end - region.begin);
@@ -55,12 +32,23 @@ bool IsLocal(Space space, uint64_t address) {
          (space == Space::kNone && address >> kSlotBits == kLocalSlot);
 }
 
+Finding With(Finding finding, const Meaning& meaning) {
+  finding.memory = meaning.memory;
+  finding.offset = meaning.offset;
+  return finding;
+}
+
+void Record(Cluster& cluster, Finding finding) {
+  if (!cluster.fault.set()) cluster.fault = std::move(finding);
+}
+
 // Linear thread numbers of a mask, as ranges: 0-15, 40.
 struct Ranges {
   std::string text;
-  int64_t first = -1, last = -1;
+  int64_t first = -1, last = -1, lowest = -1;
   size_t count = 0;
   void Add(int64_t thread) {
+    if (lowest < 0) lowest = thread;
     if (first >= 0 && thread == last + 1) {
       last = thread;
       return;
@@ -81,6 +69,19 @@ struct Ranges {
   }
 };
 
+// An instruction's text on one line, with single spaces.
+std::string OneLine(std::string_view written) {
+  std::string text;
+  for (char c : written.substr(0, 120)) {
+    bool is_blank = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    if (!is_blank)
+      text += c;
+    else if (!text.empty() && text.back() != ' ')
+      text += ' ';
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Hex(uint64_t value) {
@@ -92,61 +93,129 @@ std::string Hex(uint64_t value) {
   return "0x" + text;
 }
 
-std::string Place(const Step& step) {
-  std::string text;
-  for (char c : step.source->text.substr(0, 120)) {  // one line, single spaces
-    bool is_blank = c == ' ' || c == '\t' || c == '\n' || c == '\r';
-    if (!is_blank)
-      text += c;
-    else if (!text.empty() && text.back() != ' ')
-      text += ' ';
-  }
-  return "PTX line " + std::to_string(step.source->line) + " `" + text + "`";
+const char* Name(Kind kind) {
+  static constexpr const char* kNames[] = {"invalid",       "out_of_bounds", "misaligned",
+                                           "read_only",     "uninitialised", "unwritten_output",
+                                           "barrier",       "deadlock",      "exited_peer",
+                                           "inactive_lane", "race",          "foreign_row",
+                                           "stopped",       "step_limit"};
+  return kNames[static_cast<int>(kind)];
 }
 
-void Report(Warp& w, const Step& step, int lane, const std::string& what) {
-  Record(*w.cta->cluster, Code::kInvalidArgument,
-         Kernel(*w.cta->cluster) + ", " + Place(step) + ", CTA " + Triple(w.cta->id) + ", thread " +
-             Triple(ThreadId(w, lane)) + ": " + what);
+std::string Kernel(const Launch& launch) {
+  return "emulator: kernel `" + std::string(launch.program->entry->name) + "`";
+}
+
+std::string Bytes(uint64_t count) {
+  return std::to_string(count) + (count == 1 ? " byte" : " bytes");
+}
+
+std::string Triple(const Dim3& id) {
+  return "(" + std::to_string(id[0]) + "," + std::to_string(id[1]) + "," + std::to_string(id[2]) +
+         ")";
+}
+
+Dim3 ThreadId(const Launch& launch, uint32_t thread) {
+  const Dim3& block = launch.geometry.block;
+  int64_t linear = thread;
+  return {linear % block[0], linear / block[0] % block[1], linear / block[0] / block[1]};
+}
+
+Dim3 CtaId(const Launch& launch, int64_t cluster, uint32_t rank) {
+  const Dim3& size = launch.geometry.cluster;
+  const auto& clusters = launch.clusters;
+  int64_t x = cluster % clusters[0], rest = cluster / clusters[0], linear = rank;
+  int64_t y = rest % clusters[1], z = rest / clusters[1];
+  return {x * size[0] + linear % size[0], y * size[1] + linear / size[0] % size[1],
+          z * size[2] + linear / size[0] / size[1]};
+}
+
+Site SiteOf(const Launch& launch, const Step& step, const Dim3& cta, uint32_t thread) {
+  return {step.source->line, OneLine(step.source->text), cta, ThreadId(launch, thread)};
+}
+
+std::string Text(const Site& site) {
+  return "PTX line " + std::to_string(site.line) + " `" + site.instruction + "`, CTA " +
+         Triple(site.cta) + ", thread " + Triple(site.thread);
+}
+
+std::string Place(const Step& step) {
+  return "PTX line " + std::to_string(step.source->line) + " `" + OneLine(step.source->text) + "`";
+}
+
+Meaning MeaningOf(const Warp& w, Space space, uint64_t address) {
+  const Launch& launch = *w.cta->cluster->launch;
+  Meaning meaning;
+  if (IsShared(space, address)) {
+    uint64_t rank = address >> kSharedRankShift & 0xFF;
+    uint64_t offset = address & ((1u << kSharedRankShift) - 1);
+    meaning.memory = "shared memory";
+    meaning.offset = static_cast<int64_t>(offset);
+    for (const SharedVariable& variable : launch.program->shared_variables) {
+      uint64_t end = variable.bytes == 0 ? launch.shared_bytes : variable.begin + variable.bytes;
+      if (offset < variable.begin || offset >= end) continue;
+      meaning.memory = "`" + std::string(variable.name) + "` in shared memory";
+      meaning.offset -= variable.begin;
+    }
+    meaning.text = "byte offset " + std::to_string(meaning.offset) + " of " + meaning.memory;
+    if (rank != 0) meaning.text += " of CTA " + std::to_string(rank - 1) + " of the cluster";
+  } else if (IsLocal(space, address)) {
+    meaning.memory = "local memory";
+    meaning.offset = static_cast<int64_t>(address & ((uint64_t{1} << kSlotBits) - 1));
+    meaning.text = "byte offset " + std::to_string(meaning.offset) + " of local memory";
+  } else if (const Region* region = RegionAt(launch, address)) {
+    meaning.memory = region->name;
+    meaning.offset = static_cast<int64_t>(address - region->begin);
+    meaning.text = Offset(*region, address);
+  }
+  return meaning;
+}
+
+Finding MakeFinding(const Warp& w, const Step& step, int lane, Kind kind, const std::string& what) {
+  const Launch& launch = *w.cta->cluster->launch;
+  Finding finding;
+  finding.code = Code::kInvalidArgument;
+  finding.kind = kind;
+  finding.site = SiteOf(launch, step, w.cta->id, w.index * kLanes + static_cast<uint32_t>(lane));
+  finding.message = Kernel(launch) + ", " + Text(finding.site) + ": " + what;
+  return finding;
+}
+
+void Report(Warp& w, const Step& step, int lane, const std::string& what, Kind kind) {
+  Record(*w.cta->cluster, MakeFinding(w, step, lane, kind, what));
 }
 
 void ReportOutside(Warp& w, const Step& step, int lane, Space space, uint64_t address,
                    uint32_t bytes, Access access) {
   const Launch& launch = *w.cta->cluster->launch;
-  std::string what = (access == Access::kWrite ? "write of " : "read of ") + Bytes(bytes);
+  std::string what = (IsWrite(access) ? "write of " : "read of ") + Bytes(bytes);
+  const Region* region = nullptr;
   if (IsShared(space, address)) {
     uint64_t rank = address >> kSharedRankShift & 0xFF;
-    if (rank > w.cta->cluster->ctas.size()) {
-      return Report(w, step, lane,
-                    what + " in the shared memory of CTA " + std::to_string(rank - 1) +
-                        " of the cluster, which has " +
-                        std::to_string(w.cta->cluster->ctas.size()) + " CTA(s)");
-    }
     uint64_t offset = address & ((1u << kSharedRankShift) - 1);
-    std::string beyond = space == Space::kShared && address >> 32 != 0
-                             ? ""
-                             : ", " + Bytes(offset + bytes - launch.shared_bytes) + " past its end";
-    return Report(w, step, lane,
-                  what + " at shared address " + Hex(address & 0xFFFFFFFFFF) +
-                      ", outside the CTA's " + Bytes(launch.shared_bytes) + " of shared memory" +
-                      beyond);
+    size_t ctas = w.cta->cluster->ctas.size();
+    if (rank > ctas) {
+      what += " in the shared memory of CTA " + std::to_string(rank - 1) +
+              " of the cluster, which has " + std::to_string(ctas) + " CTA(s)";
+    } else {
+      what += " at shared address " + Hex(address & 0xFFFFFFFFFF) + ", outside the CTA's " +
+              Bytes(launch.shared_bytes) + " of shared memory";
+      if (space != Space::kShared || address >> 32 == 0)
+        what += ", " + Bytes(offset + bytes - launch.shared_bytes) + " past its end";
+    }
+  } else if (IsLocal(space, address)) {
+    what += " at local address " + Hex(address & ((uint64_t{1} << kSlotBits) - 1)) +
+            ", outside the thread's " + Bytes(launch.program->local_bytes) + " of local memory";
+  } else if ((region = RegionAt(launch, address)) != nullptr) {
+    what += " at " + Offset(*region, address) + ": " +
+            (address < region->begin ? Bytes(region->begin - address) + " before its beginning"
+                                     : Bytes(address + bytes - region->end) + " past its end");
+  } else {
+    what += " at address " + Hex(address) +
+            ", which belongs to no operand, result or variable of the kernel";
   }
-  if (IsLocal(space, address)) {
-    return Report(w, step, lane,
-                  what + " at local address " + Hex(address & ((uint64_t{1} << kSlotBits) - 1)) +
-                      ", outside the thread's " + Bytes(launch.program->local_bytes) +
-                      " of local memory");
-  }
-  const Region* region = RegionAt(launch, address);
-  if (region == nullptr) {
-    return Report(w, step, lane,
-                  what + " at address " + Hex(address) +
-                      ", which belongs to no operand, result or variable of the kernel");
-  }
-  std::string where = address < region->begin
-                          ? Bytes(region->begin - address) + " before its beginning"
-                          : Bytes(address + bytes - region->end) + " past its end";
-  Report(w, step, lane, what + " at " + Offset(*region, address) + ": " + where);
+  Record(*w.cta->cluster,
+         With(MakeFinding(w, step, lane, Kind::kOutOfBounds, what), MeaningOf(w, space, address)));
 }
 
 void ReportMisaligned(Warp& w, const Step& step, int lane, Space space, uint64_t address,
@@ -158,20 +227,23 @@ void ReportMisaligned(Warp& w, const Step& step, int lane, Space space, uint64_t
     place +=
         ", which itself begins " + Bytes(region->begin & (bytes - 1)) + " behind such a multiple";
   }
-  Report(w, step, lane,
-         "misaligned access: " + place + ", is not at a multiple of the access's " + Bytes(bytes));
+  std::string what =
+      "misaligned access: " + place + ", is not at a multiple of the access's " + Bytes(bytes);
+  Record(*w.cta->cluster,
+         With(MakeFinding(w, step, lane, Kind::kMisaligned, what), MeaningOf(w, space, address)));
 }
 
-void ReportReadOnly(Warp& w, const Step& step, int lane, Space, uint64_t address) {
-  const Region* region = RegionAt(*w.cta->cluster->launch, address);
-  Report(w, step, lane,
-         "write at " + Offset(*region, address) +
-             ", which is an operand or constant and may only be read");
+void ReportReadOnly(Warp& w, const Step& step, int lane, Space space, uint64_t address) {
+  Meaning meaning = MeaningOf(w, space, address);
+  std::string what =
+      "write at " + meaning.text + ", which is an operand or constant and may only be read";
+  Record(*w.cta->cluster, With(MakeFinding(w, step, lane, Kind::kReadOnly, what), meaning));
 }
 
 void ReportUnwritten(Warp& w, const Step& step, int lane, uint32_t number) {
   std::string name(w.cta->cluster->launch->program->names[number]);
-  Report(w, step, lane, "reads register " + name + ", which this thread has never written");
+  Report(w, step, lane, "reads register " + name + ", which this thread has never written",
+         Kind::kUninitialised);
 }
 
 void ReportStepLimit(Warp& w, uint64_t limit) {
@@ -179,41 +251,63 @@ void ReportStepLimit(Warp& w, uint64_t limit) {
   int lane = w.active != 0 ? __builtin_ctz(w.active) : 0;
   Report(w, step, lane,
          "the step limit is used up: the cluster has run " + std::to_string(limit) +
-             " warp instructions without ending; an endless loop, or a limit that is too small");
+             " warp instructions without ending; an endless loop, or a limit that is too small",
+         Kind::kStepLimit);
 }
 
-void ReportDeadlock(Cluster& cluster) {
+void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins) {
   const Program& program = *cluster.launch->program;
-  std::string text = Kernel(cluster) + ": deadlock, no thread can go on:";
+  Finding finding;
+  finding.code = Code::kInvalidArgument;
+  finding.kind = Kind::kBarrier;
+  std::string text = Kernel(*cluster.launch) + ": deadlock, no thread can go on:";
   size_t lines = 0;
   for (const Cta& cta : cluster.ctas) {
-    std::map<uint32_t, Ranges> waiting;
+    std::map<std::pair<bool, uint32_t>, Ranges> waiting;  // by whether they spin, and their pc
     Ranges exited;
     for (const Warp& w : cta.warps) {
       for (int lane = 0; lane < kLanes; ++lane) {
         if ((w.existing >> lane & 1) == 0) continue;
         int64_t thread = int64_t{w.index} * kLanes + lane;
-        bool is_live = w.live >> lane & 1;
-        (is_live ? waiting[w.lane_pc[lane]] : exited).Add(thread);
+        if ((w.live >> lane & 1) == 0) {
+          exited.Add(thread);
+          continue;
+        }
+        std::pair<bool, uint32_t> where{false, w.lane_pc[lane]};
+        for (const Spin& spin : spins) {
+          if (spin.warp == &w && (spin.lanes >> lane & 1) != 0) where = {true, spin.pc};
+        }
+        waiting[where].Add(thread);
       }
     }
     if (waiting.empty()) continue;
+    for (auto& [where, threads] : waiting) {
+      if (program.steps[where.second].source->op != ptx::Op::kBar) finding.kind = Kind::kDeadlock;
+    }
+    if (lines == 0) {
+      const auto& [where, threads] = *waiting.begin();
+      uint32_t first = static_cast<uint32_t>(threads.lowest);
+      finding.site = SiteOf(*cluster.launch, program.steps[where.second], cta.id, first);
+    }
     if (++lines > 8) {
       text += "\n  …";
       break;
     }
     text += "\n  CTA " + Triple(cta.id) + ":";
     const char* separator = " ";
-    for (auto& [pc, threads] : waiting) {
+    for (auto& [where, threads] : waiting) {
       threads.Flush();
-      text += separator + ("threads " + threads.text) + " wait at " + Place(program.steps[pc]);
+      text += separator + ("threads " + threads.text) + (where.first ? " spin at " : " wait at ") +
+              Place(program.steps[where.second]);
       separator = "; ";
     }
     exited.Flush();
     if (!exited.text.empty()) text += separator + ("threads " + exited.text) + " have exited";
   }
-  text += "\n  A barrier must be reached by every thread that it counts.";
-  Record(cluster, Code::kInvalidArgument, std::move(text));
+  text += spins.empty() ? "\n  A barrier must be reached by every thread that it counts."
+                        : "\n  Who spins reads what no thread is left to change.";
+  finding.message = std::move(text);
+  Record(cluster, std::move(finding));
 }
 
 }  // namespace jax_ptx::emulator

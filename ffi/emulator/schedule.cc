@@ -4,7 +4,9 @@
 
 #include "emulator/barrier.h"
 #include "emulator/compile.h"
+#include "emulator/monitor.h"
 #include "emulator/report.h"
+#include "emulator/spin.h"
 
 namespace jax_ptx::emulator {
 namespace {
@@ -110,7 +112,8 @@ Outcome Gather(Warp& w, const Step& step, uint32_t mask, uint32_t arg) {
   int first = __builtin_ctz(mask);
   uint32_t members = masks[first];
   if ((members >> first & 1) == 0) {
-    Report(w, step, first, "the thread is not in its own member mask " + Hex(members));
+    Report(w, step, first, "the thread is not in its own member mask " + Hex(members),
+           Kind::kInactiveLane);
     return Outcome::kFault;
   }
   if ((mask & ~members) != 0) {
@@ -135,12 +138,33 @@ bool RetrySync(Warp& w) {
   return mask != 0;
 }
 
-void RunWarp(Warp& w) {
+namespace {
+
+// Whether the step's lanes are through, or will run it again once others have come.
+bool IsThrough(const Step& step, Outcome outcome) {
+  if (outcome == Outcome::kNext) return true;
+  switch (step.source->op) {
+    case ptx::Op::kBar:
+    case ptx::Op::kBarrierCluster:
+    case ptx::Op::kBra:
+    case ptx::Op::kBrx:
+    case ptx::Op::kCall:
+    case ptx::Op::kExit:
+    case ptx::Op::kRet:
+      return outcome != Outcome::kFault;
+    default:
+      return false;
+  }
+}
+
+// Runs the warp until it blocks, ends, fails or has used up its slice.
+template <bool is_observed>
+void RunWarp(Warp& w, uint32_t slice) {
   Cluster& cluster = *w.cta->cluster;
   const Step* steps = cluster.launch->program->steps.data();
   const uint32_t* written = w.written;
   const uint32_t first_predicate = cluster.launch->program->first_predicate;
-  w.slice = kSlice;
+  w.slice = slice;
   if (w.active == 0 && !Regroup(w)) return;
   for (;;) {
     if (w.pc >= w.stop) {
@@ -167,7 +191,9 @@ void RunWarp(Warp& w) {
       if ((mask & ~written[step.reads[k]]) != 0)
         return FaultUnwritten(w, step, mask, step.reads[k]);
     }
-    switch (step.run(w, step, mask)) {
+    Outcome outcome = step.run(w, step, mask);
+    if (is_observed && IsThrough(step, outcome)) cluster.monitor->Executed(w, step, mask);
+    switch (outcome) {
       case Outcome::kNext:
         for (int k = 0; k < step.write_count; ++k) w.written[step.writes[k]] |= mask;
         ++w.pc;
@@ -183,25 +209,81 @@ void RunWarp(Warp& w) {
   }
 }
 
-void RunCluster(Cluster& cluster, uint64_t step_limit) {
+}  // namespace
+
+namespace {
+
+// A stream of numbers that depends on the seed and the cluster alone (SplitMix64).
+class Numbers {
+ public:
+  Numbers(uint64_t seed, int64_t cluster)
+      : state_(seed * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(cluster)) {}
+  uint64_t Below(uint64_t n) {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return (z ^ z >> 31) % n;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+void Shuffle(std::vector<Warp*>& warps, Numbers& numbers) {
+  for (size_t i = warps.size(); i > 1; --i) std::swap(warps[i - 1], warps[numbers.Below(i)]);
+}
+
+}  // namespace
+
+void RunCluster(Cluster& cluster, const Turns& turns, uint64_t step_limit, bool is_alone) {
+  constexpr uint32_t kMostShuffled = 64;  // steps
+  Numbers numbers(turns.seed, cluster.index);
+  std::vector<Warp*> warps;
+  for (Cta& cta : cluster.ctas) {
+    for (Warp& w : cta.warps) warps.push_back(&w);
+  }
+  if (turns.schedule == Schedule::kAdversarial) {
+    std::reverse(warps.begin(), warps.end());
+    if (turns.seed != 0) Shuffle(warps, numbers);
+  }
+  auto* run = cluster.monitor != nullptr ? RunWarp<true> : RunWarp<false>;
+  StepWarp step = cluster.monitor != nullptr ? [](Warp& w) { RunWarp<true>(w, 1); }
+                                             : [](Warp& w) { RunWarp<false>(w, 1); };
+  uint64_t quiet = 0, quiet_limit = uint64_t{kSlice} * warps.size();  // steps with no wait, no end
   for (;;) {
     bool moved = false, alive = false;
-    for (Cta& cta : cluster.ctas) {
-      for (Warp& w : cta.warps) {
-        if (w.live == 0) continue;
-        alive = true;
-        if ((w.live & ~w.blocked) == 0 && !RetrySync(w)) continue;
-        moved = true;
-        RunWarp(w);
-        if (cluster.fault.set()) return;
-        uint64_t used = kSlice - w.slice;
-        if (used >= cluster.steps_left) return ReportStepLimit(w, step_limit);
-        cluster.steps_left -= used;
-        if (w.slice == 0) Rotate(w);
+    if (turns.schedule == Schedule::kShuffled) Shuffle(warps, numbers);
+    for (size_t i = 0; i < warps.size(); ++i) {
+      Warp& w = *warps[i];
+      if (w.live == 0) continue;
+      alive = true;
+      if ((w.live & ~w.blocked) == 0 && !RetrySync(w)) continue;
+      moved = true;
+      uint32_t slice = kSlice;
+      if (turns.schedule == Schedule::kShuffled)
+        slice = 1 + static_cast<uint32_t>(numbers.Below(kMostShuffled));
+      run(w, slice);
+      if (cluster.fault.set()) return;
+      uint64_t used = slice - w.slice;
+      if (used >= cluster.steps_left) return ReportStepLimit(w, step_limit);
+      cluster.steps_left -= used;
+      quiet = w.slice == 0 ? quiet + used : 0;
+      if (w.slice == 0) {
+        Rotate(w);
+      } else if (turns.schedule == Schedule::kAdversarial) {
+        i = ~size_t{0};  // who comes first in the order runs as soon as it can
       }
     }
     if (!alive) return;
-    if (!moved) return ReportDeadlock(cluster);
+    if (!moved) return ReportDeadlock(cluster, {});
+    if (quiet < quiet_limit) continue;
+    quiet = 0;
+    quiet_limit *= 2;  // a long computation is to spend little on this
+    uint64_t used = 0;
+    std::vector<Spin> spins = FindSpins(cluster, step, is_alone, &used);
+    if (cluster.fault.set()) return;
+    if (!spins.empty()) return ReportDeadlock(cluster, spins);
+    cluster.steps_left -= std::min(used, cluster.steps_left);
   }
 }
 

@@ -30,10 +30,20 @@ Outcome GatherAll(Warp& warp, uint32_t members, uint32_t mask);
 // When nothing of the warp can run: lets waiting lanes look again if lanes have exited since.
 bool RetrySync(Warp& warp);
 
-// Runs the warp until it blocks, ends, fails or has used up its slice.
-void RunWarp(Warp& warp);
+// Whose turn it is. A correct kernel gives the same results whatever it is; one that lacks a
+// barrier mostly does not.
+enum class Schedule : uint8_t {
+  kRoundRobin,   // one warp after the other, each until it blocks
+  kShuffled,     // a random warp for a few instructions, then another
+  kAdversarial,  // always the warp that comes first in a fixed order: the last one, or by the seed
+};
+struct Turns {
+  Schedule schedule = Schedule::kRoundRobin;
+  uint64_t seed = 0;
+};
 
-// Runs all warps of a cluster to their end, or records a fault.
-void RunCluster(Cluster& cluster, uint64_t step_limit);
+// Runs all warps of a cluster to their end, or records a fault. `is_alone`: no other cluster runs
+// at the same time.
+void RunCluster(Cluster& cluster, const Turns& turns, uint64_t step_limit, bool is_alone);
 
 }  // namespace jax_ptx::emulator

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/finding.h"
 #include "launch.h"
 #include "ptx/program.h"
 #include "status.h"
@@ -69,17 +70,14 @@ struct Region {
   uint64_t end = 0;
   uint8_t* host = nullptr;
   bool is_writable = false;
-  std::string name;  // for messages: parameter 2 (`y`)
-};
-
-struct Fault {
-  Code code = Code::kOk;
-  std::string message;
-  bool set() const { return code != Code::kOk; }
+  bool is_poisoned = false;  // a result, which starts without a value
+  std::string name;          // for messages: parameter 2 (`y`)
 };
 
 struct Program;
 struct Cta;
+class Monitor;
+class Order;
 
 struct CopyGroup {  // cp.async of one thread that has not been waited for
   uint64_t destination, source;
@@ -146,6 +144,7 @@ struct Cta {
   Dim3 id{};
   uint32_t rank = 0;  // in the cluster
   uint8_t* shared = nullptr;
+  uint32_t live_threads = 0;
   std::vector<Warp> warps;
   std::array<Barrier, kBarriers> barriers;
   Cluster* cluster = nullptr;
@@ -155,11 +154,14 @@ struct Launch;  // what all clusters share
 
 struct Cluster {
   const Launch* launch = nullptr;
+  int64_t index = 0;
   std::vector<Cta> ctas;
+  Monitor* monitor = nullptr;  // of an observed run
+  Order* order = nullptr;      // of a run with the race check
   uint64_t steps_left = 0;
   uint32_t arrived = 0;  // threads at the cluster barrier
   uint32_t live_threads = 0;
-  Fault fault;
+  Finding fault;
 };
 
 struct Launch {

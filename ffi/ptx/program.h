@@ -53,6 +53,7 @@ enum class Op : uint8_t {
   kElect,
   kEx2,
   kExit,
+  kFence,
   kFma,
   kFns,
   kGetctarank,

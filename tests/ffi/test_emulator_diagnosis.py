@@ -230,8 +230,10 @@ def test_shuffles_with_absent_lanes():
 
 
 def test_step_limit():
-    message, text = fault("LOOP: bra LOOP;", step_limit=10_000)
-    assert f"PTX line {line_of(text, 'LOOP: bra')} `bra LOOP`" in message
+    message, text = fault(
+        "mov.u32 %r1, 0;\nLOOP: add.u32 %r1, %r1, 1; bra LOOP;", step_limit=10_000
+    )
+    assert f"PTX line {line_of(text, 'LOOP:')} `" in message
     assert "the step limit is used up: the cluster has run 10000 warp instructions" in message
 
 

@@ -23,7 +23,9 @@ ALLOWED = {
     "cuda": {*BASE, "content_cache", "ptx"},  # the entry's parameters
     "emulate": {*BASE, "content_cache", "ptx", "emulator"},
     "handlers": {*BASE, "parallel", "emulate", "cuda"},
-    "module": {*BASE, "parallel", "emulate", "cuda", "handlers"},
+    "python": {*BASE, "parallel"},
+    "observe": {*BASE, "emulate", "python"},
+    "module": {*BASE, "emulate", "cuda", "handlers", "python"},
 }
 
 

@@ -1,0 +1,107 @@
+"""`python -m jax_ptx check`: what it takes, prints, and exits with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jax_ptx.check import main
+from tests.ffi.emulation import HEADER
+
+SCALE = f"""{HEADER}
+.visible .entry scale(.param .u64 out, .param .f32 factor, .param .u64 x, .param .u32 n)
+.reqntid 64, 1, 1
+{{
+.reg .pred %p<2>; .reg .b32 %r<5>; .reg .f32 %f<4>; .reg .b64 %rd<5>;
+ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [x];
+ld.param.f32 %f1, [factor]; ld.param.u32 %r1, [n];
+mov.u32 %r2, %ctaid.x; mov.u32 %r3, %tid.x; mad.lo.u32 %r2, %r2, 64, %r3;
+setp.ge.u32 %p1, %r2, %r1; @%p1 ret;
+mad.wide.u32 %rd1, %r2, 4, %rd1; mad.wide.u32 %rd2, %r2, 4, %rd2;
+ld.global.f32 %f2, [%rd2]; mul.f32 %f2, %f2, %f1; st.global.f32 [%rd1], %f2;
+ret;
+}}
+"""
+PARAMS = ["--param", "out=f32[100]:out", "--param", "x=f32[100]:arange", "--param", "factor=0.5"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "scale.ptx"
+    path.write_text(SCALE)
+    return str(path)
+
+
+def test_a_kernel_without_findings(file: str, capsys) -> None:
+    assert main(["check", file, "--grid", "2", *PARAMS, "--param", "n=100", "--race-check"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "scale: nothing found; grid (2, 1, 1), block (64, 1, 1)"
+    assert "  global memory: 400 bytes read, 400 bytes written, 26 sectors" in out[1]
+    assert out[-1] == "  out: float32[100] from 0 to 49.5"
+
+
+def test_a_kernel_with_findings(file: str, capsys) -> None:
+    assert main(["check", file, "--grid", "2", *PARAMS, "--param", "n=101"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("scale: 1 finding; ")
+    assert "read of 4 bytes at byte offset 400 of parameter 2 (`x`) with 400 bytes" in out
+    assert main(["check", file, *PARAMS, "--param", "n=100"]) == 1
+    assert "unwritten_output: " in capsys.readouterr().out
+
+
+def test_a_text_that_does_not_parse(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "bad.ptx"
+    path.write_text(SCALE.replace("mul.f32", "frob.f32"))
+    assert main(["check", str(path), *PARAMS, "--param", "n=100"]) == 1
+    assert "unknown instruction `frob.f32`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            PARAMS,
+            "the entry scale needs --param n (.u32); its parameters: out (.u64), factor (.f32)",
+        ),
+        ([*PARAMS, "--param", "m=3"], "the entry scale has no parameter 'm'; its parameters: "),
+        (["--param", "n"], "--param takes NAME=VALUE, got 'n'"),
+        (
+            [*PARAMS, "--param", "n=many"],
+            "--param n: 'many' is neither a .u32 nor a tensor such as",
+        ),
+        ([*PARAMS, "--param", "n=-1e3"], "--param n: '-1e3' is neither a .u32 nor a tensor"),
+        ([*PARAMS, "--param", "n=float[3]"], "--param n: 'float' is no PTX type such as f32"),
+        (
+            [*PARAMS, "--param", "n=f32[3]:big"],
+            "--param n: 'big' is none of in, out, inout, random",
+        ),
+        (["--entry", "other"], "has no entry 'other'; the file has scale"),
+        (["--grid", "2,0"], "argument --grid: expected up to three sizes, X,Y,Z, got '2,0'"),
+    ],
+)
+def test_a_wrong_command(file: str, arguments: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["check", file, *arguments])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_files_that_lack_something(tmp_path: Path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", str(tmp_path / "none.ptx")])
+    assert "cannot read" in capsys.readouterr().err
+    path = tmp_path / "free.ptx"
+    path.write_text(SCALE.replace(".reqntid 64, 1, 1", ""))
+    with pytest.raises(SystemExit):
+        main(["check", str(path), *PARAMS, "--param", "n=1"])
+    assert "has neither .reqntid nor .maxntid: give --block" in capsys.readouterr().err
+
+
+def test_as_a_command(file: str) -> None:
+    command = [sys.executable, "-m", "jax_ptx", "check", file, *PARAMS, "--param", "n=64"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "144 of the 400 bytes of parameter 0 (`out`) were never written" in done.stdout
