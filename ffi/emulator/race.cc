@@ -18,6 +18,7 @@ using ptx::Space;
 constexpr uint32_t kListBit = 0x80000000;
 constexpr uint32_t kMostRecords = 1 << 26;  // what a handle has room for
 constexpr size_t kRecent = 1 << 12;
+constexpr size_t kMostEntries = 64;  // of one granule
 
 // The bytes that one access of the instruction moves, or 0.
 uint64_t AccessBytes(const Instruction& i) {
@@ -114,36 +115,6 @@ void Race::Start(Cluster& cluster) {
     for (uint64_t i = 0; i < cells.count; ++i) {
       Free(cells.cells[i].write);
       Free(cells.cells[i].read);
-    }
-  }
-}
-
-void Race::Exit(const Cta& cta) {
-  order_.EndCta(cta.rank);
-  const Cells& cells = shared_[cta.rank];
-  for (uint64_t i = 0; i < cells.count; ++i) {
-    for (Handle handle : {cells.cells[i].write, cells.cells[i].read}) {
-      for (const Entry& entry : EntriesOf(handle)) {
-        const Record& record = records_[entry.record];
-        auto lane = static_cast<uint32_t>(__builtin_ctz(entry.lanes));
-        uint32_t thread = record.thread + (record.is_copy ? 0 : lane);
-        Epoch epoch = record.first;
-        epoch.slot += lane;
-        if (order_.RankOf(thread) == cta.rank || order_.IsBeforeEnd(epoch)) continue;
-        const Step& step = launch_.program->steps[record.step];
-        Finding finding;
-        finding.code = Code::kInvalidArgument;
-        finding.kind = Kind::kExitedPeer;
-        finding.site = SiteOf(launch_, step, CtaId(launch_, cluster_, order_.RankOf(thread)),
-                              order_.ThreadOf(thread));
-        finding.message = Kernel(launch_) + ", " + Text(finding.site) +
-                          ": access to the shared memory of CTA " + std::to_string(cta.rank) +
-                          " of the cluster, which nothing keeps from exiting before; a "
-                          "barrier.cluster at its end would";
-        finding.memory = "shared memory";
-        finding.offset = static_cast<int64_t>(i << shared_shift_);
-        monitor_.Add(std::move(finding), step, step);
-      }
     }
   }
 }
@@ -245,6 +216,9 @@ void Race::Check(const Attempt& attempt, Cell& cell, uint32_t record, int lane, 
     if (open != 0) kept.push_back({entry.record, open});
   }
   kept.push_back({record, new_lanes});
+  // Thousands of unordered atomics need not all be known; the first one may be what they all
+  // missed.
+  if (kept.size() > kMostEntries) kept.erase(kept.begin() + 1);
   set = Keep(set, std::move(kept));
 }
 
@@ -302,42 +276,6 @@ bool Race::WritesTheSame(const Attempt& attempt, uint32_t record, uint32_t other
     return std::memcmp(own + offset, theirs + (address - touch.address[other]), granule) == 0;
   }
   return std::memcmp(own + offset, touch.place(lane) + offset, granule) == 0;
-}
-
-void Race::Report(const Attempt& attempt, const Record& record, uint32_t lane_of_other,
-                  bool was_write, int lane, uint32_t offset) {
-  const Touch& touch = attempt.touch;
-  const Warp& w = attempt.warp;
-  const Step& other_step = launch_.program->steps[record.step];
-  uint32_t other_thread = record.thread + (record.is_copy ? 0 : lane_of_other);
-  Dim3 other_cta = CtaId(launch_, record.first.cluster, order_.RankOf(other_thread));
-  Site other = SiteOf(launch_, other_step, other_cta, order_.ThreadOf(other_thread));
-  Meaning meaning = MeaningOf(w, touch.space, touch.address[lane] + offset);
-  auto verb = [](bool is_write, bool is_copy, bool is_atomic) {
-    return std::string(is_copy     ? (is_write ? "copy into" : "copy from")
-                       : is_atomic ? "atomic update of"
-                       : is_write  ? "write of"
-                                   : "read of");
-  };
-  bool was_atomic = other_step.source->op == Op::kAtom || other_step.source->op == Op::kRed;
-  bool is_same_warp = record.first.cluster == cluster_ && other_cta == w.cta->id &&
-                      order_.ThreadOf(other_thread) / kLanes == w.index;
-  std::string mend = record.is_copy           ? "the copy has not been waited for"
-                     : attempt.is_copy        ? "nothing orders the copy behind that access"
-                     : is_same_warp           ? "bar.warp.sync would order the threads of a warp"
-                     : other_cta == w.cta->id ? "a barrier such as bar.sync would order them"
-                     : record.first.cluster == cluster_
-                         ? "barrier.cluster would order them"
-                         : "between CTAs only atomics and fences order accesses";
-  Finding finding = MakeFinding(
-      w, attempt.step, lane, Kind::kRace,
-      "data race: " + verb(attempt.is_write, attempt.is_copy, touch.access == Access::kAtomic) +
-          " " + meaning.text + "\n  and " + verb(was_write, record.is_copy, was_atomic) +
-          " it at " + Text(other) + ", with nothing that orders the two; " + mend);
-  finding.memory = meaning.memory;
-  finding.offset = meaning.offset;
-  finding.other = other;
-  monitor_.Add(std::move(finding), attempt.step, other_step);
 }
 
 uint32_t Race::RecordOf(const Attempt& attempt, int lane) {

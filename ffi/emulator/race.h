@@ -4,7 +4,8 @@
 //
 // Memory is looked at in granules, as small as the smallest access of the kernel. Of each granule
 // the accesses are kept that may still race with a later one: the last weak write, and every read,
-// strong write and atomic since that a later access has not been ordered behind.
+// strong write and atomic since that a later access has not been ordered behind (of up to 64
+// warps).
 #pragma once
 
 #include <cstdlib>
