@@ -36,12 +36,18 @@ void RunEntry(const jax_ptx::ptx::Module& module, const jax_ptx::ptx::Function& 
   bool has_clusters = module.text.find("cluster") != std::string::npos;
   int64_t threads = entry.required_threads != 0 ? entry.required_threads : 40;
   Geometry geometry{{2, 1, 1}, {threads, 1, 1}, {has_clusters ? 2 : 1, 1, 1}, 256};
-  jax_ptx::emulator::Options options;
-  options.step_limit = kStepLimit;
-  (void)jax_ptx::emulator::Run(module, entry.name, geometry, tensors, {}, options,
-                               [](int64_t n, const std::function<void(int64_t)>& task) {
-                                 for (int64_t i = 0; i < n; ++i) task(i);
-                               });
+  jax_ptx::emulator::Programs programs;
+  jax_ptx::emulator::Observation observation;
+  observation.race_check = true;
+  for (auto* observed : {static_cast<decltype(&observation)>(nullptr), &observation}) {
+    jax_ptx::emulator::Options options;
+    options.step_limit = kStepLimit;
+    options.observation = observed;
+    (void)jax_ptx::emulator::Run(module, programs, entry.name, geometry, tensors, {}, options,
+                                 [](int64_t n, const std::function<void(int64_t)>& task) {
+                                   for (int64_t i = 0; i < n; ++i) task(i);
+                                 });
+  }
 }
 
 using Lines = std::vector<std::string_view>;
