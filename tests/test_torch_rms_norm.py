@@ -118,6 +118,41 @@ def test_only_what_a_kernel_cannot_read_is_copied(implementation: Any, monkeypat
         assert [a is not b for a, b in seen] == ([copied] if implementation else [])
 
 
+def test_what_a_gpu_launch_is_given(monkeypatch: Any) -> None:
+    from jax_ptx.torch import launch
+
+    given = []
+
+    class Recorder:
+        def __init__(self, attributes: dict[str, Any], n_results: int) -> None:
+            self.known = (attributes["entry"], n_results)
+
+        def __call__(self, device: int, stream: int, *places: int) -> None:
+            given.append((self.known, device, stream, places))
+
+    def places(*tensors: Any) -> tuple[int, ...]:
+        return tuple(value for t in tensors for value in (t.data_ptr(), t.nbytes))
+
+    monkeypatch.setattr(launch._ext, "Launcher", Recorder)
+    monkeypatch.setattr(launch, "_current_stream", lambda device: 70 + device)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda self: 1)
+    # A length that no other test has: a launch record keeps its launcher.
+    x, residual, weight = draw(4, 29), draw(4, 29, seed=1), draw(29, seed=2, grad=True)
+    for _ in range(2):
+        y = jt.rms_norm(x, implementation="ptx")
+        assert given.pop() == (("rms_norm", 1), 1, 71, places(x, y))
+    y, added = jt.add_rms_norm(x, residual, weight, implementation="ptx")
+    (known, *_, seen) = given.pop()
+    assert known == ("add_rms_norm", 3)
+    rstd = y.grad_fn.saved_tensors[2]
+    assert seen == places(x, residual, weight, y, added, rstd)
+    dy = draw(4, 29, seed=3)
+    torch.autograd.grad(y, weight, dy)
+    (known, *_, seen) = given.pop()
+    assert known == ("rms_norm_dw", 1)
+    assert seen[:-2] == places(added, dy, rstd, weight)
+
+
 # ---- derivatives ----
 
 
