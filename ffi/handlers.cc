@@ -51,7 +51,12 @@ ffi::Error ToError(const Status& status) {
 }
 
 Buffer ToBuffer(const ffi::AnyBuffer& buffer, bool is_result) {
-  return {reinterpret_cast<uint64_t>(buffer.untyped_data()), buffer.size_bytes(), is_result};
+  const auto shape = buffer.dimensions();  // XLA's, for the length of the call
+  return {reinterpret_cast<uint64_t>(buffer.untyped_data()),
+          buffer.size_bytes(),
+          is_result,
+          /*is_aliased=*/false,
+          {shape.begin(), shape.size()}};
 }
 
 // Operands, then results: the order of the entry's parameters.
@@ -75,7 +80,7 @@ ffi::Error ToBuffers(ffi::RemainingArgs operands, ffi::RemainingRets results, Bu
 //   grid, block, cluster        i64[3]
 //   smem_bytes, rows_per_cta    i64
 //   unit_bytes, dims i64[P]     of each tensor
-//   global_dims      i64[D]     of each run-time dimension
+//   global_dims      i64[D + L] of each run-time dimension, and of operand 0's L leading ones
 //   batch            i64[R]     leading batch axes
 //   batch_mask       i64[P*R]
 template <class Binding>

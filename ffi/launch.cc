@@ -121,7 +121,7 @@ Status CheckRunTimeDims(const LaunchRecord& record) {
     return Invalid(record,
                    "rows_per_cta takes the grid from run-time dimension 1, and no tensor has it");
   }
-  if (record.global_dims.size != RunTimeDims(record)) {
+  if (record.global_dims.size < RunTimeDims(record)) {
     return Invalid(record,
                    "attribute global_dims must have an element for each run-time dimension, " +
                        to_string(highest) + ", got " + to_string(record.global_dims.size));
@@ -198,6 +198,21 @@ bool CountsSums(const LaunchRecord& record, const Buffers& buffers, size_t dim) 
   return true;
 }
 
+// Whether XLA padded the rows that it split: a leading dimension of operand 0 where those are
+// known, or else the product that run-time dimension 1 is.
+bool IsPadded(const LaunchRecord& record, const Buffers& buffers, int64_t local) {
+  const Int64s& global = record.global_dims;
+  const size_t first = RunTimeDims(record), n_leading = global.size - first;
+  if (n_leading == 0 || buffers.size() == 0 || buffers[0].shape.size < n_leading) {
+    return local > 0 && global[0] % local != 0;
+  }
+  const Int64s& shape = buffers[0].shape;
+  for (size_t axis = 0; axis < n_leading; ++axis) {
+    if (shape[axis] > 0 && global[first + axis] % shape[axis] != 0) return true;
+  }
+  return false;
+}
+
 // XLA splits each tensor by itself, and pads what the devices do not divide: of 60 rows and 12 sums
 // over 5 of them, each of eight devices gets 8 rows and 2 sums, which do not belong together. Where
 // the split is alike, padding ends up with padding, or, if another axis comes before the padded
@@ -210,12 +225,14 @@ Status CheckSplit(const LaunchRecord& record, const Buffers& buffers,
     return to_string(local(dim)) + " of the " + to_string(global[dim]) +
            " that run-time dimension " + to_string(dim + 1) + " counts";
   };
-  for (size_t dim = 1; dim < global.size; ++dim) {
+  const size_t n_dims = RunTimeDims(record);
+  if (n_dims < 2) return {};
+  const bool padded = IsPadded(record, buffers, local(0));
+  for (size_t dim = 1; dim < n_dims; ++dim) {
     if (global[0] == 0 || global[dim] == 0) continue;
     int64_t left = 0, right = 0;
     const bool alike = Multiply(local(dim), global[0], &left) &&
                        Multiply(global[dim], local(0), &right) && left == right;
-    const bool padded = local(0) > 0 && global[0] % local(0) != 0;
     const bool sums = CountsSums(record, buffers, 0) || CountsSums(record, buffers, dim);
     if (!alike || (padded && sums && global[dim] != global[0])) {
       return Invalid(record, "XLA split the rows unevenly: a device has " + share(0) + " and " +

@@ -27,6 +27,7 @@ struct Buffer {
   uint64_t bytes = 0;
   bool is_result = false;
   bool is_aliased = false;  // a result that shares its memory with an operand
+  Int64s shape;             // the tensor's, of a device's share of it; empty where it is not known
 };
 using Buffers = InlineVector<Buffer, 16>;
 
@@ -41,6 +42,8 @@ using Buffers = InlineVector<Buffer, 16>;
 //
 // `global_dims[d - 1]` is the size of run-time dimension d in the program as it was written, before
 // XLA split it over devices; 0 means unknown. With it, tensors that were split unalike are noticed.
+// Behind those elements may stand operand 0's leading dimensions before the split, so that padding
+// of one of them is noticed where the products would not show it.
 //
 // With a `batch`, the kernel is launched once for each batch element, in order; `batch_mask[i *
 // rank + axis]` says whether tensor i has that leading batch axis or is shared.
@@ -55,7 +58,7 @@ struct LaunchRecord {
   int64_t rows_per_cta = 0;
   Int64s unit_bytes;
   Int64s dims;
-  Int64s global_dims;  // an element for each run-time dimension
+  Int64s global_dims;  // an element for each run-time dimension, then operand 0's leading ones
   Int64s batch;
   Int64s batch_mask;
 };

@@ -176,6 +176,10 @@ def test_a_share_of_rows_that_were_split_unevenly_is_refused() -> None:
     with pytest.raises(jax.errors.JaxRuntimeError, match="XLA split the rows unevenly"):
         launch(8, 60, 12).block_until_ready()  # of eight devices
     launch(2, 16, 16).block_until_ready()
+    # By number a half of each; but 20 rows over three devices would be 8 each, too.
+    for leading, message in ((16, "outside|beyond|past"), (20, "XLA split the rows unevenly")):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+            launch(8, 16, 4, leading).block_until_ready()
 
 
 def two_dims(x: jax.Array, y: jax.Array) -> jax.Array:

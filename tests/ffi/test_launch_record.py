@@ -82,8 +82,8 @@ def words(*shape: int) -> np.ndarray:
         ({"rows_per_cta": 1}, "rows_per_cta takes the grid from run-time dimension 1"),
         ({"rows_per_cta": -1, "dims": (1, 1)}, "rows_per_cta must be 0 or more, got -1"),
         (
-            {"dims": (1, 1), "global_dims": (1, 1)},
-            "global_dims must have an element for each run-time dimension, 1, got 2",
+            {"dims": (1, 1), "global_dims": ()},
+            "global_dims must have an element for each run-time dimension, 1, got 0",
         ),
         (
             {"dims": (1, 1), "global_dims": (-1,)},
