@@ -224,13 +224,9 @@ class Signature:
         if any(map(is_torch, arrays)):
             if not all(map(is_torch, arrays)):
                 raise TypeError(f"{self.kernel}: PyTorch tensors and other arrays in one call")
-            if self.aliases:
-                raise NotImplementedError(
-                    f"{self.kernel}: a kernel that writes in place takes JAX arrays only"
-                )
             from jax_ptx import torch as bridge  # imports PyTorch: only where it is in use
 
-            outputs = bridge.call(launch, arrays, results)
+            outputs = bridge.call(launch, arrays, results, self.aliases)
         else:
             for name, array in zip(self.parameters, arrays, strict=False):
                 if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:

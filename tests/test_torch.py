@@ -8,8 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from jax_ptx import Tile, kernel, ptx, reg  # noqa: E402
 from jax_ptx import torch as bridge  # noqa: E402
 from jax_ptx.launch import Launch  # noqa: E402
+from jax_ptx.types import f32  # noqa: E402
 
 COPY = """
 .version 8.0
@@ -169,3 +171,19 @@ def test_a_dtype_that_torch_lacks() -> None:
 def test_errors_of_the_emulator_are_pythons() -> None:
     with pytest.raises(ValueError, match="kernel `copy`: result 0 must have 32 bytes, got 16"):
         bridge.call(copy_launch(32), [torch.zeros(8)], [((4,), "float32")])
+
+
+def test_a_kernel_that_writes_in_place_leaves_its_operand_alone() -> None:
+    @kernel(in_specs=(Tile(4, f32),), out_specs=(Tile(4, f32),), input_output_aliases={0: 0})
+    def double(x, y):
+        px, py = ptx.global_ptrs(x, y)
+        for i in range(4):
+            value = reg.scalar(f32)
+            ptx.inst.ld.global_.f32(value, ptx.addr(px, 4 * i))
+            ptx.inst.st.global_.f32(ptx.addr(py, 4 * i), value + value)
+
+    x = torch.arange(4.0)
+    y = double(x)
+    assert torch.equal(y, 2 * torch.arange(4.0))
+    assert torch.equal(x, torch.arange(4.0))
+    assert y.data_ptr() != x.data_ptr()

@@ -17,6 +17,7 @@ def call(
     launch: Launch,
     tensors: Sequence[torch.Tensor],
     results: Sequence[tuple[tuple[int, ...], str]],
+    aliases: Sequence[tuple[int, int]] = (),
 ) -> list[torch.Tensor]:
     """Launches a kernel on tensors, without waiting for it to finish.
 
@@ -25,6 +26,8 @@ def call(
         tensors: the operands, on one device. One that is not contiguous is copied first, and so is
             a view that does not begin at a multiple of 32 bytes.
         results: shape and dtype name, such as `"bfloat16"`, of each result.
+        aliases: pairs (operand, result) that share memory, for kernels that write in place. The operand
+            is copied first, and stays as it is.
 
     Returns:
         The results, new tensors on the operands' device.
@@ -42,6 +45,8 @@ def call(
         torch.empty(shape, dtype=_torch_dtype(launch, name), device=device)
         for shape, name in results
     ]
+    for index, result in aliases:
+        outputs[result] = operands[index] = operands[index].clone()
     run(operands, outputs)
     return outputs
 
