@@ -34,7 +34,9 @@ FOUND = [python for python in PAIRS if works(python)]
 # everywhere is tested), and the formula, which is jax's own.
 ELSEWHERE = (
     "tests/ffi/test_emulator_*.py",
-    "tests/ffi/test_parser_errors.py",
+    "tests/ffi/test_parser_*.py",
+    "tests/ffi/test_launch_record.py",
+    "tests/ffi/test_includes.py",
     "tests/ffi/test_cuda_driver.py",
     "tests/dsl/test_isa*.py",
     "tests/ops/test_*_ptxas.py",
@@ -43,6 +45,14 @@ ELSEWHERE = (
 )
 PYTEST_ARGS = ["-n", "2", "--dist", "loadgroup", "-k", "not (test_row and xla)"]
 PYTEST_ARGS += [f"--ignore-glob={pattern}" for pattern in ELSEWHERE]
+# What passes with the oldest jax and the newest seldom fails between them: there this is enough.
+BETWEEN = (
+    "tests/processes",
+    "tests/transformations",
+    "tests/test_lowering.py",
+    "tests/test_vmap.py",
+    "tests/dsl/test_programs.py",
+)
 
 # What the matrix installs for Python 3.11, and for every later one: the latter may be what `make wheel`
 # has just built (.ci/run), and else the first session that needs it builds it.
@@ -76,9 +86,11 @@ def tests(session: nox.Session) -> None:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(".", copy, ignore=left_out)
     session.chdir(copy)
+    paths = () if python in (min(PAIRS), max(PAIRS)) else BETWEEN
     # As users compile, where `make test` compiles quickly (tests/conftest.py).
-    optimised = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0"} if python == max(FOUND) else {}
-    session.run("python", "-m", "pytest", *(session.posargs or PYTEST_ARGS), env=optimised)
+    optimised = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0"} if python == max(PAIRS) else {}
+    arguments = session.posargs or [*PYTEST_ARGS, *paths]
+    session.run("python", "-m", "pytest", *arguments, env=optimised)
 
 
 def matrix_wheel(session: nox.Session, *, stable: bool) -> Path:
