@@ -7,6 +7,7 @@ XLA keeps a custom call local to each device only with all three of: a Shardy ru
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,9 +124,33 @@ def check_feature_axis(op: str, **operands: Any) -> None:
             )
         if len(spec) == len(aval.shape) and spec[-1] is not None:
             raise ValueError(
-                f"{op}: the last axis of {name} is sharded, {aval}; a row must be whole on its device: "
-                f"jax.reshard {name} first"
+                f"{op}: the last axis of {name} is sharded, {aval}; for the kernel a row must be whole on "
+                f"its device: jax.reshard {name} first, or leave implementation out, and shard the last "
+                "axis of all operands alike and no other axis with it"
             )
+
+
+def shards_features(*operands: Any) -> bool:
+    """Whether an explicit mesh shards the operands' last axis, in the same way and no other axis with it.
+
+    A row is then on several devices. The plain formula sums the squares of its parts and adds the sums up
+    over the devices, where a kernel would need the row gathered.
+    """
+    last, others = set[str](), set[str]()
+    for aval in map(jax.typeof, operands):
+        spec = _spec(aval) if _explicit(aval) else [None]
+        names = _names(spec[-1])
+        if names and last not in (set(), names):
+            return False
+        last |= names
+        others = others.union(*map(_names, spec[:-1]))
+    return bool(last) and not last & others
+
+
+def with_features_of(weight: jax.Array, x: jax.Array) -> jax.Array:
+    """The weight `[n]` sharded as x's last axis is, by which its cotangent is summed before it is gathered."""
+    entry = _spec(jax.typeof(x))[-1] if _explicit(jax.typeof(x)) else None
+    return weight if entry is None else jax.reshard(weight, PartitionSpec(entry))
 
 
 def row_sharding(x: Any, *others: Any) -> NamedSharding:
@@ -143,11 +168,7 @@ def shards(x: Any) -> tuple[int, ...]:
     """Into how many parts an explicit mesh shards each of x's leading dimensions."""
     counts = []
     for entry in _spec(x)[:-1] if _explicit(x) else [None] * (len(x.shape) - 1):
-        names = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
-        count = 1
-        for name in names:
-            count *= x.sharding.mesh.shape[name]
-        counts.append(count)
+        counts.append(math.prod(x.sharding.mesh.shape[name] for name in _names(entry)))
     return tuple(counts)
 
 
@@ -176,6 +197,11 @@ def _like(x: Any, shape: tuple[int, ...], spec: Sequence[Any], dtype: Any = None
 
 def _explicit(x: Any) -> bool:
     return any(kind == AxisType.Explicit for kind in x.sharding.mesh.axis_types)
+
+
+def _names(entry: Any) -> set[str]:
+    """The mesh axes in an entry of a specification."""
+    return set() if entry is None else set(entry) if isinstance(entry, tuple) else {entry}
 
 
 def _spec(x: Any) -> list[Any]:

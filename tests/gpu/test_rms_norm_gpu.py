@@ -143,7 +143,8 @@ def test_options_against_the_emulator(dtype: str, n: int) -> None:
         # rsqrt.approx alone may differ, by a unit of float32, which a rounding seldom shows.
         tolerance = 0.3 if "out_dtype" in each else 2**-6 if dtype != "float32" else 1e-5
         for other in (emulated, formula):
-            assert (dtype == "float32" and "scale" not in each) or np.mean(real != other) < 1e-2
+            if dtype != "float32" or "scale" in each:
+                assert np.sum(real != other) <= 3 + real.size / 100
             wide = (v.astype(np.float64) for v in (real, other))
             np.testing.assert_allclose(*wide, rtol=tolerance, atol=1e-6)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,6 +78,104 @@ def test_a_sharded_feature_axis_is_gathered_under_auto_and_refused_when_explicit
             f(put(x, explicit, None, "d"))
         with pytest.raises(ValueError, match="the last axis of weight is sharded"):
             norm(put(x, explicit), put(jnp.ones(4), explicit, "d"))
+        # By the formula a weight over the axis that the rows are over would need a gather, too.
+        with pytest.raises(ValueError, match="the last axis of weight is sharded"):
+            jax_ptx.rms_norm(put(jnp.ones((2, 4)), explicit, "d"), put(jnp.ones(4), explicit, "d"))
+
+
+FEATURES = [
+    # mesh, x's specification, the weight's
+    ((8,), (None, "m"), ("m",)),
+    ((8,), (None, "m"), ()),
+    ((2, 4), ("d", "m"), ("m",)),
+    ((2, 4), ("d", "m"), ()),
+    ((2, 4), ("d", None), ("m",)),
+]
+
+
+@pytest.mark.parametrize(("shape", "x_spec", "w_spec"), FEATURES)
+@pytest.mark.parametrize("op", ["rms_norm", "add_rms_norm"])
+def test_a_feature_axis_over_an_explicit_mesh_gathers_no_row(op, shape, x_spec, w_spec) -> None:
+    m = mesh(AxisType.Explicit, shape, ("d", "m")[-len(shape) :])
+    x, r, w = draw((4, 32), "float32"), draw((4, 32), "float32", 1), draw(32, "float32", 2)
+    if op == "rms_norm":
+        f = lambda x, r, w: (jax_ptx.rms_norm(x + r, w, weight_offset=1.0),)
+    else:
+        f = lambda *a: jax_ptx.add_rms_norm(*a, weight_offset=1.0)
+    value_and_grads = lambda *a: (f(*a), jax.grad(lambda *a: (f(*a)[0] ** 2).sum(), (0, 2))(*a))
+    with jax.set_mesh(m):
+        args = put(x, m, *x_spec), put(r, m, *x_spec), put(w, m, *w_spec)
+        compiled = jax.jit(value_and_grads).lower(*args).compile()
+        text, got = compiled.as_text(), compiled(*args)
+    assert "all-to-all" not in text
+    assert "collective-permute" not in text
+    if x_spec[-1] == "m":
+        assert "all-reduce" in text
+        # dw of a replicated weight is the same everywhere: the only thing that may be gathered.
+        gathered = re.findall(r"(\S+) all-gather\(", text)
+        assert all(t.startswith("f32[32]") for t in gathered), gathered
+        assert not (gathered and w_spec)
+        assert got[0][0].sharding.spec == P(*x_spec)
+    for value, alone in zip(
+        jax.tree.leaves(got), jax.tree.leaves(value_and_grads(x, r, w)), strict=True
+    ):
+        np.testing.assert_allclose(value, alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_residual_addition_stays_where_its_rows_are(kind: AxisType) -> None:
+    m = mesh(kind)
+    x, r, w = draw((8, 4, 16), "float32"), draw((8, 4, 16), "float32", 1), draw(16, "float32", 2)
+    f = functools.partial(jax_ptx.add_rms_norm, implementation="ptx")
+    value_and_grads = lambda *a: (
+        f(*a),
+        jax.grad(lambda *a: sum((v**2).sum() for v in f(*a)), (0, 1, 2))(*a),
+    )
+    with jax.set_mesh(m):
+        # A replicated residual is sliced, not x gathered.
+        args = put(x, m, "d"), put(r, m, *["d"] * (kind == AxisType.Auto)), put(w, m)
+        compiled = jax.jit(value_and_grads).lower(*args).compile()
+        got = compiled(*args)
+    assert all(value.sharding.spec[0] == "d" for value in got[0])
+    if kind == AxisType.Auto:
+        assert not any(word in compiled.as_text() for word in GATHERS)
+    for value, alone in zip(
+        jax.tree.leaves(got), jax.tree.leaves(value_and_grads(x, r, w)), strict=True
+    ):
+        np.testing.assert_allclose(value, alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_a_residual_addition_under_shard_map(check_vma: bool) -> None:
+    m = mesh(AxisType.Auto, (2,))
+    x, r, w = draw((4, 16), "float32"), draw((2, 16), "float32", 1), draw(16, "float32", 2)
+    f = functools.partial(jax_ptx.add_rms_norm, implementation="ptx")
+    # The residual is the same on every device: its gradient is summed over them.
+    specs = {"in_specs": (P("d"), P(), P()), "out_specs": (P("d"), P("d")), "check_vma": check_vma}
+    both = jax.shard_map(f, mesh=m, **specs)
+    loss = lambda g: lambda x, r, w: sum((v**3).sum() for v in g(x, r, w))
+    alone = lambda x, r, w: f(x, jnp.concatenate([r, r]), w)
+    for value, expected in zip(jax.jit(both)(x, r, w), alone(x, r, w), strict=True):
+        np.testing.assert_array_equal(value, expected)
+    got = jax.jit(jax.grad(loss(both), (0, 1, 2)))(x, r, w)
+    for value, expected in zip(got, jax.grad(loss(alone), (0, 1, 2))(x, r, w), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_an_8_bit_result_stays_where_its_rows_are(kind: AxisType) -> None:
+    m = mesh(kind)
+    x, w = draw((8, 4, 16), "float32"), draw(16, "float32", 1)
+    f = lambda x, w, s: jax_ptx.rms_norm(
+        x, w, out_dtype="float8_e4m3fn", scale=s, implementation="ptx"
+    )
+    with jax.set_mesh(m):
+        args = put(x, m, "d"), put(w, m), jnp.float32(0.1)
+        compiled = jax.jit(f).lower(*args).compile()
+        assert not any(word in compiled.as_text() for word in GATHERS)
+        q = compiled(*args)
+        assert q.sharding.spec[0] == "d"
+    np.testing.assert_array_equal(q.view(jnp.uint8), f(x, w, jnp.float32(0.1)).view(jnp.uint8))
 
 
 def test_a_weight_sharded_over_an_auto_mesh_gives_the_right_result() -> None:

@@ -51,7 +51,8 @@ def rms_norm(
         scale: a number or a float32 scalar, for `out_dtype`; None means 1.
         implementation: "ptx": the kernel, on an NVIDIA GPU or, on a CPU, in the emulator (for tests:
             it checks every access, and is slow). "xla": the plain formula. None: "ptx" on a GPU and
-            "xla" elsewhere.
+            "xla" elsewhere, and where an explicit mesh shards the last axis: the formula then sums each
+            row's squares over the devices, and gathers nothing.
 
     Returns:
         An array of x's shape, and of x's dtype or `out_dtype`.
@@ -67,7 +68,8 @@ def rms_norm(
     options = _options(op, x, weight, eps, weight_offset, round_before_weight)
     out_name = None if out_dtype is None else _out_dtype(op, out_dtype)
     quantised = {"scale": _scale(op, scale, out_name), "out_dtype": out_name}
-    if _takes_formula(op, implementation, x):
+    if _takes_formula(op, implementation, x, weight):
+        weight = None if weight is None else rowwise.with_features_of(weight, x)
         return reference.forward(x, weight, **quantised, options=options)[0]
     at = {"x": rowwise.as_rows(x), "weight": weight, "scale": quantised["scale"]}
     (y,) = forward(at, options=options, out_dtype=out_name, emulate=implementation == "ptx")
@@ -117,8 +119,9 @@ def add_rms_norm(
             f"{op}: residual must have x's dtype {x.dtype}, got {residual.dtype}; cast one with astype"
         )
     options = _options(op, x, weight, eps, weight_offset, round_before_weight)
-    if _takes_formula(op, implementation, x):
+    if _takes_formula(op, implementation, x, residual, weight):
         added = reference.add(x, residual)
+        weight = None if weight is None else rowwise.with_features_of(weight, added)
         return reference.forward(added, weight, options=options)[0], added
     at = {"x": rowwise.as_rows(x), "residual": rowwise.as_rows(residual), "weight": weight}
     y, added = forward(at, options=options, emulate=implementation == "ptx")
@@ -246,10 +249,13 @@ def _scale(op: str, scale: Any, out_dtype: str | None) -> jax.Array | None:
     return jnp.asarray(scale)
 
 
-def _takes_formula(op: str, implementation: Any, x: jax.Array) -> bool:
-    """Whether the plain formula is asked for, or there is nothing to compute."""
+def _takes_formula(op: str, implementation: Any, x: jax.Array, *others: jax.Array | None) -> bool:
+    """Whether the plain formula is asked for, or better, or there is nothing to compute."""
     if implementation not in (None, "ptx", "xla"):
         raise ValueError(
             f"{op}: implementation must be 'ptx', 'xla' or None, got {implementation!r}"
         )
-    return implementation == "xla" or any(isinstance(d, int) and d == 0 for d in x.shape)
+    if implementation == "xla" or any(isinstance(d, int) and d == 0 for d in x.shape):
+        return True
+    operands = [x, *(other for other in others if other is not None)]
+    return implementation is None and rowwise.shards_features(*operands)
