@@ -95,7 +95,8 @@ class Launch:
             batch: leading axes over which the kernel is launched again and again.
             batch_mask: for each tensor, which of them it has.
             global_dims: the size of each run-time dimension before XLA splits it over devices, 0 where
-                it is not known; (): none is.
+                it is not known; then, if padding of one of them must be noticed, the first operand's
+                leading dimensions; (): none is known.
         """
         return {
             "ptx": self.ptx,
@@ -190,8 +191,12 @@ def ptx_lowering(
     batch_mask: tuple[tuple[bool, ...], ...] = (),
     aliases: tuple[tuple[int, int], ...] = (),
     extra_attributes: dict[str, Any] | None = None,
+    leading: tuple[int, ...] = (),
 ) -> Any:
-    """Lowers to the custom call. Layouts are the default, row-major ones, which XLA then enforces."""
+    """Lowers to the custom call. Layouts are the default, row-major ones, which XLA then enforces.
+
+    `leading`: leading dimensions of the first operand of which XLA must not pad any (`global_dims`).
+    """
     if batch and launch.retrace is not None:
         with contextlib.suppress(NotImplementedError):  # then the handler launches once an element
             launch, batch, batch_mask = launch.retrace(batch, batch_mask), (), ()
@@ -199,7 +204,7 @@ def ptx_lowering(
         TARGET, operand_output_aliases=dict(aliases), extra_attributes=extra_attributes
     )
     avals: list[Any] = [*ctx.avals_in, *ctx.avals_out]
-    global_dims = _global_dims(launch, avals, batch, batch_mask)
+    global_dims = (*_global_dims(launch, avals, batch, batch_mask), *leading)
     return lower(ctx, *operands, **launch.attributes(batch, batch_mask, global_dims))
 
 

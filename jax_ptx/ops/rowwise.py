@@ -51,7 +51,12 @@ def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) ->
     """Lowers to the custom call, partitioned along the rows' leading dimensions."""
     avals: list[Any] = [*ctx.avals_in, *ctx.avals_out]
     attributes = _partition_attributes(avals, len(operands), call)
-    return ptx_lowering(ctx, *operands, launch=call.launch, extra_attributes=attributes)
+    # A sum over padded rows would be wrong; a result that is as long as its operand is padded with it.
+    sums = attributes is not None and Role.PARTIAL in call.roles
+    leading = tuple(avals[0].shape[:-1]) if sums else ()
+    return ptx_lowering(
+        ctx, *operands, launch=call.launch, extra_attributes=attributes, leading=leading
+    )
 
 
 def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> Any:
@@ -148,7 +153,7 @@ def shards_features(*operands: Any) -> bool:
 
 
 def with_features_of(weight: jax.Array, x: jax.Array) -> jax.Array:
-    """The weight `[n]` sharded as x's last axis is, by which its cotangent is summed before it is gathered."""
+    """The weight `[n]` sharded as x's last axis is: its cotangent is then summed before it is gathered."""
     entry = _spec(jax.typeof(x))[-1] if _explicit(jax.typeof(x)) else None
     return weight if entry is None else jax.reshard(weight, PartitionSpec(entry))
 

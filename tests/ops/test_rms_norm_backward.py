@@ -267,3 +267,23 @@ def test_uneven_rows_are_right_or_refused(rows: int, implementation) -> None:
     else:
         expected = jax.grad(loss, 1)(x, w)
         np.testing.assert_allclose(uneven(x, w), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS, None])
+def test_padding_behind_an_even_split_is_right_or_refused(implementation) -> None:
+    # Four devices each take 2 of 7 rows; by number the 22 of a device are an eighth of 176, as if nothing
+    # was padded, and a sum over some rows of one padded axis has padding in it.
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+    x, w = draw((22, 7, 16), "float32"), draw(16, "float32", 1)
+
+    def f(x, w):
+        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("a", "b")))
+        return (jax_ptx.rms_norm(x, w, implementation=implementation) ** 2).sum()
+
+    padded = jax.jit(jax.grad(f, 1))
+    if implementation == "ptx":
+        with pytest.raises(jax.errors.JaxRuntimeError, match="XLA split the rows unevenly"):
+            jax.block_until_ready(padded(x, w))
+    else:
+        expected = jax.grad(loss, 1)(x, w)
+        np.testing.assert_allclose(padded(x, w), expected, rtol=1e-4, atol=1e-3)
