@@ -261,3 +261,54 @@ def test_refused() -> None:
         jax_ptx.add_rms_norm(x, 1.0, w)
     with pytest.raises(ValueError, match="add_rms_norm: eps must be 0 or"):
         jax_ptx.add_rms_norm(x, x, w, eps=-1.0)
+
+
+# ---- what other libraries were found to get wrong ----
+
+
+def test_a_bad_row_stays_alone() -> None:
+    x, r, w = operands((5, 96), "float32")
+    r = r.at[1, 3].set(jnp.nan).at[3, 90].set(jnp.inf)
+    y, added = fused()(x, r, w)
+    clean = jnp.array([0, 2, 4])
+    assert_close(y[clean], oracle.rms_norm(added[clean], w, eps=EPS), 96)
+    assert np.isnan(y[1]).all()
+    assert np.isfinite(added[1, :3]).all()
+    for gradient in jax.grad(lambda *a: (fused()(*a)[0][clean] ** 2).sum(), (0, 1))(x, r, w):
+        assert np.isfinite(gradient[clean]).all()
+
+
+def test_a_sum_that_overflows_its_dtype_is_infinite_as_in_two_steps() -> None:
+    x = jnp.full((2, 64), 4e4, jnp.float16)
+    assert bits(fused()(x, x, None)) == bits(two_steps()(x, x, None))
+    # Short of that: squares are float32.
+    y, added = fused()(x, x / 2, None)
+    np.testing.assert_array_equal(added, x * 1.5)
+    np.testing.assert_array_equal(y, jnp.ones((2, 64)))
+
+
+def test_operands_in_another_layout_and_donation() -> None:
+    x, r, w = operands((7, 24), "float32")
+    expected = bits(fused()(x, r, w))
+    transposed = jax.jit(lambda x, r, w: fused()(x.T, r.T, w))
+    assert bits(transposed(x.T, r.T, w)) == expected
+    donating = jax.jit(fused(), donate_argnums=(0, 1))
+    assert bits(donating(x + 0, r + 0, w)) == expected
+    with jax.disable_jit():
+        assert bits(fused()(x, r, w)) == expected
+
+
+def test_very_many_rows_and_none() -> None:
+    x, r, w = operands((65539, 2), "bfloat16")
+    assert bits(fused()(x, r, w)) == bits(two_steps()(x, r, w))
+    y, added = jax.vmap(fused(), (0, 0, None))(
+        jnp.zeros((0, 4, 2)), jnp.zeros((0, 4, 2)), jnp.ones(2)
+    )
+    assert y.shape == added.shape == (0, 4, 2)
+
+
+def test_the_weights_gradient_is_the_same_run_after_run() -> None:
+    x, r, w = operands((999, 64), "float32")
+    cotangents = draw((999, 64), "float32", 3), draw((999, 64), "float32", 4)
+    first, second = (bits(pull(fused(), (x, r, w), cotangents)) for _ in range(2))
+    assert first == second
