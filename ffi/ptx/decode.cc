@@ -13,8 +13,9 @@ std::string Spelling(const Statement& statement) {
 
 class Decoder {
  public:
-  Decoder(const Statement& statement, Symbols* symbols, Function* function)
-      : statement_(statement), symbols_(symbols), function_(function) {}
+  Decoder(const Statement& statement, const Requirement& provides, Symbols* symbols,
+          Function* function)
+      : statement_(statement), provides_(provides), symbols_(symbols), function_(function) {}
 
   Status Run();
 
@@ -25,6 +26,7 @@ class Decoder {
   }
 
   const Statement& statement_;
+  const Requirement& provides_;
   Symbols* symbols_;
   Function* function_;
   Instruction instruction_;
@@ -124,6 +126,11 @@ Status Decoder::Run() {
     return Unimplemented(At(statement_.opcode) + ": " + Quoted(Spelling(statement_)) +
                          " is not among the known forms: " + known);
   }
+  Requirement needed = FindRequirement(statement_.opcode.text, modifiers);
+  if (!needed.IsMetBy(provides_)) {
+    return Wrong(statement_.opcode, Quoted(Spelling(statement_)) + " needs " + ToString(needed) +
+                                        ", the text has " + ToString(provides_));
+  }
   if (statement_.has_guard) {
     OperandReader reader(statement_, instruction_, *function_, symbols_);
     JAX_PTX_RETURN_IF_ERROR(reader.AddPredicate(statement_.guard, false));
@@ -148,8 +155,9 @@ std::string At(const Token& token) {
   return "PTX line " + std::to_string(token.line) + ", column " + std::to_string(token.column);
 }
 
-Status Decode(const Statement& statement, Symbols* symbols, Function* function) {
-  return Decoder(statement, symbols, function).Run();
+Status Decode(const Statement& statement, const Requirement& provides, Symbols* symbols,
+              Function* function) {
+  return Decoder(statement, provides, symbols, function).Run();
 }
 
 }  // namespace jax_ptx::ptx

@@ -40,7 +40,8 @@ struct Statement {
 
 std::string At(const Token& token);  // "PTX line 3, column 5"
 
-// Appends the instruction to `function`.
-Status Decode(const Statement& statement, Symbols* symbols, Function* function);
+// Appends the instruction to `function`. `provides`: the text's version and target.
+Status Decode(const Statement& statement, const Requirement& provides, Symbols* symbols,
+              Function* function);
 
 }  // namespace jax_ptx::ptx

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "ptx/parser.h"
+#include "ptx/requirements.h"
 
 namespace jax_ptx::ptx {
 namespace {
@@ -10,17 +11,6 @@ namespace {
 // The last minor version of each major one.
 constexpr int kLastMinor[] = {0, 5, 3, 2, 3, 0, 5, 8, 8, 5};
 constexpr int kNewestVersion = 95;
-
-bool IsTarget(std::string_view name) {
-  static constexpr std::string_view kKnown[] = {
-      "30", "32", "35", "37", "50", "52", "53",  "60",  "61",  "62",  "70",  "72", "75",
-      "80", "86", "87", "88", "89", "90", "100", "101", "103", "110", "120", "121"};
-  size_t prefix = name.substr(0, 3) == "sm_" ? 3 : name.substr(0, 8) == "compute_" ? 8 : 0;
-  if (prefix == 0) return false;
-  name.remove_prefix(prefix);
-  if (!name.empty() && (name.back() == 'a' || name.back() == 'f')) name.remove_suffix(1);
-  return std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown);
-}
 
 bool IsTargetOption(std::string_view name) {
   return name == "debug" || name == "texmode_unified" || name == "texmode_independent" ||
@@ -50,8 +40,14 @@ Status Parser::Header(std::string_view directive) {
     return {};
   }
   if (directive == ".target") {
-    if (!IsTarget(token_.text)) return Fail("expected a target such as sm_90");
-    JAX_PTX_RETURN_IF_ERROR(Word(&module_->target));
+    Requirement target;
+    if (!ParseTarget(token_.text, &target)) return Fail("expected a target such as sm_90");
+    if (target.version > module_->version) {
+      return Fail("the target needs " + ToString({target.version, 0, false}) + ", the text has " +
+                  ToString({module_->version, 0, false}));
+    }
+    module_->provides = {module_->version, target.target, target.is_specific};
+    Take();
     while (Accept(',')) {
       if (!IsTargetOption(token_.text)) return Fail("expected an option of .target, such as debug");
       Take();

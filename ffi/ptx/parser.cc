@@ -218,7 +218,7 @@ Status Parser::ParseCall(Statement* statement, Function* function) {
   }
   statement->text = std::string_view(module_->text)
                         .substr(statement->opcode.begin, previous_end_ - statement->opcode.begin);
-  JAX_PTX_RETURN_IF_ERROR(Decode(*statement, &symbols_, function));
+  JAX_PTX_RETURN_IF_ERROR(Decode(*statement, module_->provides, &symbols_, function));
   Instruction& call = function->code.back();
   call.target = callee_index;
   call.operand_count = static_cast<uint8_t>(results.size() + arguments.size());
@@ -274,7 +274,7 @@ Status Parser::ParseInstruction(Function* function, const Atom* guard) {
   if (!token_.Is(';')) return Fail("expected `;`");
   statement.text = std::string_view(module_->text)
                        .substr(statement.opcode.begin, previous_end_ - statement.opcode.begin);
-  JAX_PTX_RETURN_IF_ERROR(Decode(statement, &symbols_, function));
+  JAX_PTX_RETURN_IF_ERROR(Decode(statement, module_->provides, &symbols_, function));
   auto index = static_cast<uint32_t>(function->code.size() - 1);
   if (!label.empty()) symbols_.UseLabel(label, index, statement.opcode.line);
   if (table != kNone) function->code.back().target = table;
@@ -388,6 +388,8 @@ Result<std::shared_ptr<const Module>> Parse(std::string_view text) {
   module->text = std::string(text);
   JAX_PTX_RETURN_IF_ERROR(Parser(module.get()).Run());
   if (module->version == 0) return InvalidArgument("PTX line 1, column 1: no .version directive");
+  if (module->provides.target == 0)
+    return InvalidArgument("PTX line 1, column 1: no .target directive");
   return std::shared_ptr<const Module>(std::move(module));
 }
 

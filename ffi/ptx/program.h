@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ptx/requirements.h"
 #include "ptx/types.h"
 #include "status.h"
 
@@ -207,8 +208,8 @@ struct Function {
 
 struct Module {
   std::string text;
-  int version = 0;  // 8.7 is 87
-  std::string_view target;
+  int version = 0;       // 8.7 is 87
+  Requirement provides;  // the version, and the target
   std::vector<Variable> variables;
   std::vector<Function> functions;
 

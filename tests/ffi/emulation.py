@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_ptx import _ext
 
-HEADER = ".version 8.6\n.target sm_100\n.address_size 64\n"
+HEADER = ".version 9.2\n.target sm_100a\n.address_size 64\n"
 BLOCK = 128
 
 # dtype: register type, and the type of its load and store.

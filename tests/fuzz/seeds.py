@@ -17,7 +17,7 @@ from tests.dsl.isa_samples import Sample, samples
 
 NVCC = pathlib.Path(__file__).parents[1] / "ffi" / "nvcc"
 LONGEST = 8000
-HEAD = ".version 9.0\n.target sm_100a\n.address_size 64\n"
+HEAD = ".version 9.2\n.target sm_100a\n.address_size 64\n"
 
 
 def programs() -> Iterator[str]:
