@@ -22,9 +22,14 @@ from harness.report import table
 from jax.experimental import pallas as pl
 
 import jax_ptx
+from jax_ptx.ops.rms_norm.kernels import forward_launch
+from jax_ptx.ops.rms_norm.options import Options
 
 ROWS = flags.DEFINE_list("rows", "64,128,256,512", "numbers of rows; time should grow like them")
 N = flags.DEFINE_integer("n", 4096, "elements of a row")
+CLOCK = flags.DEFINE_enum(
+    "clock", "wall", ["wall", "cpu"], "cpu: of all threads, which others' work hardly touches"
+)
 RUNS = flags.DEFINE_integer("runs", 15, "runs of each, in turn")
 
 EPS = 1e-6
@@ -61,6 +66,10 @@ def interpreted(block_rows: int) -> Function:
     return run
 
 
+def now() -> float:
+    return time.perf_counter() if CLOCK.value == "wall" else time.process_time()
+
+
 def least(functions: dict[str, Function], x: jax.Array, w: jax.Array) -> dict[str, float]:
     """Milliseconds of each, after it has compiled and agreed with numpy."""
     wide = np.asarray(x, np.float64)
@@ -71,9 +80,9 @@ def least(functions: dict[str, Function], x: jax.Array, w: jax.Array) -> dict[st
     times: dict[str, list[float]] = {name: [] for name in compiled}
     for _ in range(RUNS.value):
         for name, run in compiled.items():
-            start = time.perf_counter()
+            start = now()
             jax.block_until_ready(run(x, w))
-            times[name].append((time.perf_counter() - start) * 1e3)
+            times[name].append((now() - start) * 1e3)
     return {name: min(of) for name, of in times.items()}
 
 
@@ -103,12 +112,41 @@ def measured() -> Iterator[list[str]]:
         ]
 
 
+def with_findings() -> Iterator[list[str]]:
+    """`jax_ptx.emulate`, whose CTAs run one after the other, and what the search for races adds."""
+    rows = int(ROWS.value[-1])
+    launch = forward_launch(
+        n=N.value,
+        x_dtype="float32",
+        weight_dtype="float32",
+        grouped=False,
+        options=Options(EPS),
+        residual=False,
+        out_dtype=None,
+        with_rstd=False,
+    )
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape, np.float32) for shape in ((rows, N.value), (N.value,)))
+    results = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(RUNS.value):
+        for race_check, of in times.items():
+            start = now()
+            jax_ptx.emulate(launch, x, w, result_types=results, race_check=race_check)
+            of.append((now() - start) * 1e3)
+    plain, checked = min(times[False]), min(times[True])
+    yield ["rows", "emulate() ms", "with race_check ms", "ratio"]
+    yield [str(rows), f"{plain:.2f}", f"{checked:.2f}", f"{checked / plain:.2f}"]
+
+
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected argument {argv[1]!r}")
     jax.config.update("jax_platforms", "cpu")
     print(f"rms_norm, float32, n = {N.value}; a ratio is Pallas's time over the emulator's")
     print(table(measured()))
+    print()
+    print(table(with_findings()))
 
 
 if __name__ == "__main__":
