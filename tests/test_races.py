@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import jax_ptx
-from jax_ptx import Tile, ptx_kernel
+from jax_ptx import Launch, Tile, ptx_kernel
+from jax_ptx.emulate import Settings, observe
 from jax_ptx.types import u32
+from tests.ffi import test_emulator_nvcc
 from tests.ffi.emulation import kernel as text_of
 from tests.ffi.emulation import line_of
 from tests.test_findings import HEAD, WRITE, found
@@ -275,3 +277,56 @@ def test_between_ctas_of_a_cluster(between: str, mends: str | None) -> None:
     assert [f.message.endswith(mends or "") for f in findings if f.kind == "race"] == (
         [True] if mends else []
     )
+
+
+HEARS = """
+.shared .b32 sum; .shared .b64 m; mov.u32 %r1, sum; mov.u32 %r2, m; mov.u32 %r3, %cluster_ctarank;
+xor.b32 %r3, %r3, 1; st.shared.u32 [sum], 5; mbarrier.init.shared.b64 [m], 1;
+mbarrier.arrive.expect_tx.shared.b64 _, [m], 4; barrier.cluster.arrive; barrier.cluster.wait;
+mapa.shared::cluster.u32 %r1, %r1, %r3; mapa.shared::cluster.u32 %r2, %r2, %r3;
+{}.async.{}shared::cluster.mbarrier::complete_tx::bytes.{}u32 [%r1], %t, [%r2];
+{}ld.shared.u32 %r4, [sum];
+barrier.cluster.arrive; barrier.cluster.wait;
+"""
+
+
+@pytest.mark.parametrize(
+    "operation", [("st", "", ""), ("red", "relaxed.cluster.", "add.")], ids=["st", "red"]
+)
+def test_stores_that_another_cta_hears_of(operation: tuple[str, str, str]) -> None:
+    launch = {"block": 1, "n": 2, "grid": 2, "cluster": 2, "race_check": True}
+    body = HEARS.format(*operation, WAIT.format(0, "m"))
+    assert found(body + WRITE, **launch)[0] == ()
+    findings, _ = found(HEARS.format(*operation, "") + WRITE, **launch)
+    assert {finding.kind for finding in findings} == {"race", "exited_peer"}
+    assert any("copy into" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *("block_reduce", "scan", "transpose", "matmul", "histogram", "warp_sort", "softmax"),
+        "cluster_reduce",
+    ],
+)
+def test_programs_of_nvcc_do_not_race(program: str, monkeypatch) -> None:
+    kinds = []
+
+    def observed(text: str, buffers: list[np.ndarray], n_results: int = 1, **launch) -> None:
+        launch = {"entry": "k", "grid": (1, 1, 1), "block": (32, 1, 1), **launch}
+        launch = {"cluster": (1, 1, 1), "smem_bytes": 0, **launch}
+        record = Launch(
+            ptx=text,
+            unit_bytes=tuple(buffer.nbytes for buffer in buffers),
+            dims=(0,) * len(buffers),
+            **launch,
+        )
+        roles = "i" * (len(buffers) - n_results) + "o" * n_results
+        report = observe(record, buffers, roles, Settings(race_check=True), outputs=None)
+        kinds.extend(finding.kind for finding in report.findings)
+
+    monkeypatch.setattr(test_emulator_nvcc, "emulate", observed)
+    text = (test_emulator_nvcc.FOLDER / "sm_90_O3.ptx").read_text()
+    getattr(test_emulator_nvcc, f"test_{program}")(text)
+    # Its bins are results, which start without a value.
+    assert kinds == (["uninitialised"] if program == "histogram" else [])

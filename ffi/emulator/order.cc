@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "emulator/compile.h"
+#include "emulator/handlers.h"
 
 namespace jax_ptx::emulator {
 namespace {
@@ -13,7 +14,10 @@ using ptx::Op;
 constexpr uint32_t kMbarrierSlots = 64;
 enum Agent { kAsyncCopy, kBulkRead, kBulkWrite, kAgents };
 
-bool IsCopy(Op op) { return op == Op::kCpAsync || op == Op::kCpAsyncBulk || op == Op::kStAsync; }
+bool IsCopy(Op op) {
+  bool is_mbarrier = op == Op::kMbarrier || op == Op::kMbarrierArrive || op == Op::kMbarrierWait;
+  return IsAsync(op) && !is_mbarrier;
+}
 
 }  // namespace
 
