@@ -1,6 +1,6 @@
-// A fuzzer's target (libFuzzer): a text goes through the lexer, the parser and the machine, under the
-// address and undefined-behaviour sanitizers. Any Status is right; a crash, a hang or memory without
-// bounds is not.
+// A fuzzer's target (libFuzzer): a text goes through the lexer, the parser and the machine, under
+// the address and undefined-behaviour sanitizers. Any Status is right; a crash, a hang or memory
+// without bounds is not.
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -29,8 +29,11 @@ void RunEntry(const jax_ptx::ptx::Module& module, const jax_ptx::ptx::Function& 
   std::memset(memory, 1, sizeof memory);
   std::vector<Buffer> tensors;
   for (size_t i = 0; i < count; ++i) {
-    tensors.push_back(
-        {reinterpret_cast<uintptr_t>(memory[i]), sizeof memory[i], 2 * i >= count, false});
+    Buffer tensor;
+    tensor.address = reinterpret_cast<uintptr_t>(memory[i]);
+    tensor.bytes = sizeof memory[i];
+    tensor.is_result = 2 * i >= count;
+    tensors.push_back(tensor);
   }
   // A warp, a part of one, and more than one CTA; a cluster where the text speaks of them.
   bool has_clusters = module.text.find("cluster") != std::string::npos;
