@@ -187,9 +187,14 @@ void Race::Check(const Attempt& attempt, Cell& cell, uint32_t record, int lane, 
   }
   Handle& set = attempt.is_write ? cell.write : cell.read;
   if (set == own && is_alone) return;
+  uint32_t new_lanes = attempt.is_copy ? 1 : lanes;
+  if ((set & kListBit) != 0) {  // in a loop around an atomic, say
+    for (const Entry& entry : lists_[set & ~kListBit]) {
+      if (entry.record == record && (entry.lanes & new_lanes) == new_lanes) return;
+    }
+  }
   Entries entries = EntriesOf(set), kept;
   uint32_t thread = order_.SlotOf(attempt.warp, lane);
-  uint32_t new_lanes = attempt.is_copy ? 1 : lanes;
   for (const Entry& entry : entries) {
     if (entry.record == record) {
       new_lanes |= entry.lanes;
@@ -236,6 +241,7 @@ bool Race::CheckAll(const Attempt& attempt, Handle handle, bool was_write, int l
   };
   if ((handle & kListBit) == 0) return check(handle >> 5, handle & 31);
   for (const Entry& entry : lists_[handle & ~kListBit]) {
+    if (AreStrong(records_[entry.record], attempt)) continue;
     for (uint32_t rest = entry.lanes; rest != 0; rest &= rest - 1) {
       if (!check(entry.record, static_cast<uint32_t>(__builtin_ctz(rest)))) return false;
     }
