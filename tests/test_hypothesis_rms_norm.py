@@ -174,8 +174,8 @@ FAMILIES = {
 }
 # Examples of each family. XLA compiles the formula op by op for each shape, so it gets fewer.
 EXAMPLES = {
-    "ptx": {"value": 700, "forward mode": 450, "reverse mode": 500, "jacobian": 80},
-    "xla": {"value": 120, "forward mode": 60, "reverse mode": 70, "jacobian": 30},
+    "ptx": {"value": 900, "forward mode": 420, "reverse mode": 450, "jacobian": 40},
+    "xla": {"value": 100, "forward mode": 40, "reverse mode": 40, "jacobian": 20},
 }
 
 

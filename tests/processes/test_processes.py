@@ -102,7 +102,7 @@ def test_an_exports_second_derivative(readers) -> None:
     norm = lambda w: (jax.grad(programs.loss)(x, w) ** 2).sum()
     expected = jax.jit(jax.grad(norm))(w)
     for reader in readers:
-        np.testing.assert_allclose(reader["second order"], expected, rtol=1e-5)
+        np.testing.assert_allclose(reader["second order"], expected, rtol=1e-4)
 
 
 def test_an_export_with_a_symbolic_number_of_rows(readers) -> None:
@@ -111,7 +111,7 @@ def test_an_export_with_a_symbolic_number_of_rows(readers) -> None:
         for rows, got in reader["symbolic"].items():
             expected = jax.value_and_grad(programs.loss, (0, 1))(x[:rows], w)
             jax.tree.map(
-                lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-5), got, expected
+                lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-4), got, expected
             )
 
 
