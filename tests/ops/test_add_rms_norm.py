@@ -36,7 +36,7 @@ def bits(values) -> list[bytes]:
     return [np.asarray(value).tobytes() for value in values]
 
 
-@pytest.mark.parametrize("n", [*ODD_LENGTHS[::2], *LONG_LENGTHS[::2], 200001])
+@pytest.mark.parametrize("n", [*ODD_LENGTHS[::3], *LONG_LENGTHS[::3], 200001])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_bits_of_two_steps(dtype: str, n: int) -> None:
     args = operands((3, n), dtype)
@@ -90,7 +90,7 @@ def pull(f, args, cotangents):
     return jax.jit(lambda args, ct: jax.vjp(f, *args)[1](ct))(args, cotangents)
 
 
-@pytest.mark.parametrize("n", [1, 7, 33, 128, 1000, 1001, 4096, 8192, 20000])
+@pytest.mark.parametrize("n", [1, 33, 128, 1001, 4096, 20000])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients(dtype: str, n: int) -> None:
     x, r, w = operands((9, n), dtype)
@@ -126,8 +126,8 @@ def test_derivatives_match_finite_differences(x64) -> None:
 def test_without_a_weight(implementation: str) -> None:
     x, r, _ = operands((3, 24), "float32")
     loss = lambda f: lambda x, r: sum((v**3).sum() for v in f(x, r, None))
-    got = jax.grad(loss(fused(implementation)), (0, 1))(x, r)
-    expected = jax.grad(loss(two_steps(implementation="xla")), (0, 1))(x, r)
+    got = jax.jit(jax.grad(loss(fused(implementation)), (0, 1)))(x, r)
+    expected = jax.jit(jax.grad(loss(two_steps(implementation="xla")), (0, 1)))(x, r)
     for g, e in zip(got, expected, strict=True):
         np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-5)
 
