@@ -87,7 +87,7 @@ def test_the_backward_text_does_not_grow_with_the_row() -> None:
         types = (jax.ShapeDtypeStruct((2, n), "float32"), jax.ShapeDtypeStruct((n,), "float32"))
         return len(jax.jit(f).trace(*types).lower(lowering_platforms=("cuda",)).as_text())
 
-    assert backward_config(2**28, by_numpy_name("float32")) is None
+    assert all(backward_config(2**28, by_numpy_name("float32"), t) is None for t in (80, 90))
     assert size(2**28) <= 2 * size(4096)
 
 
