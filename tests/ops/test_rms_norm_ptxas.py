@@ -24,7 +24,6 @@ BACKWARD = (7, 128, 1000, 1001, 4096, 8192, 12288, 16384)
 # What a target with large clusters has besides: larger rings, and rows that CTAs share.
 LARGE_FORWARD = (131072, 262144)
 LARGE_BACKWARD = (8192, 12288, 16384, 65536, 131072)
-LARGE_TARGETS = {"sm_90": 90, "sm_100": 100}
 DTYPES = ("float32", "bfloat16", "float64")  # float16 takes bfloat16's path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -111,7 +110,7 @@ def assemblies_of(kernel: str, n: int, text_target: int, target: str) -> dict[st
     }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])  # as different as they get
 @pytest.mark.parametrize(
     ("kernel", "n"), [*(("forward", n) for n in FORWARD), *(("backward", n) for n in BACKWARD)]
 )
@@ -120,13 +119,12 @@ def test_rms_norm(kernel: str, n: int, target: str) -> None:
         assert assembly.smem_bytes <= 99 * 1024, f"{name} takes more shared memory than sm_89 has"
 
 
-@pytest.mark.parametrize("target", LARGE_TARGETS)
 @pytest.mark.parametrize(
     ("kernel", "n"),
     [*(("forward", n) for n in LARGE_FORWARD), *(("backward", n) for n in LARGE_BACKWARD)],
 )
-def test_rms_norm_with_large_clusters(kernel: str, n: int, target: str) -> None:
-    for name, assembly in assemblies_of(kernel, n, LARGE_TARGETS[target], target).items():
+def test_rms_norm_with_large_clusters(kernel: str, n: int) -> None:
+    for name, assembly in assemblies_of(kernel, n, 90, "sm_90").items():
         assert assembly.smem_bytes <= 227 * 1024, f"{name} takes more shared memory than there is"
 
 
