@@ -39,12 +39,14 @@ class Call:
         roles: what the kernel's operands and results are.
         blocks: into how many blocks each of x's leading dimensions is cut; None: there is no partial.
         runs: partials of a block.
+        may_be_cut: whether XLA may split the call along x's leading dimensions; if not, it gathers.
     """
 
     launch: Launch
     roles: tuple[Role, ...]
     blocks: tuple[int, ...] | None = None
     runs: int = 1
+    may_be_cut: bool = True
 
 
 def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) -> Any:
@@ -65,6 +67,8 @@ def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> 
     The partitioner slices any operand whose rank reaches the number of split dimensions, and would
     slice a weight `[n]` if there was only one: x has two or more leading dimensions.
     """
+    if not call.may_be_cut:
+        return None
     if any(not isinstance(size, int) or size == 0 for aval in avals for size in aval.shape):
         return None  # a rule states sizes: symbolic ones and 0 have none
     lead = avals[call.roles.index(Role.ROWS)].shape[:-1]

@@ -219,8 +219,8 @@ def test_parts_follow_a_known_sharding_and_the_weights_dimensions() -> None:
 
 
 def test_one_device_has_one_block_and_one_row_one_final_part() -> None:
-    assert backward_parts((8, 4096), (1, 1), 0, 1, 264) == Parts((1, 1), 264, final=False)
-    assert backward_parts((1, 3), (1, 1), 0, 1, 264) == Parts((1, 1), 1, final=True)
+    assert backward_parts((8, 4096), (1, 1), 0, 1, 264) == Parts((1, 1), 264, whole=True)
+    assert backward_parts((1, 3), (1, 1), 0, 1, 264) == Parts((1, 1), 1, True, True)
     assert backward_parts((1, 100), (1, 1), 0, 1, 264).runs == 32  # a power of two
 
 
@@ -287,3 +287,15 @@ def test_padding_behind_an_even_split_is_right_or_refused(implementation) -> Non
     else:
         expected = jax.grad(loss, 1)(x, w)
         np.testing.assert_allclose(padded(x, w), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_more_devices_than_were_known_do_not_cut_the_runs(monkeypatch) -> None:
+    """As in an export from a machine with one device: right, if slower, since rows are gathered."""
+    monkeypatch.setattr(jax, "device_count", lambda *_: 1)
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+    x, w = draw((65536, 16), "float32"), draw(16, "float32", 1)
+    sharded = jax.device_put(x, NamedSharding(mesh, P("d")))
+    got = jax.jit(jax.grad(loss, 1))(sharded, w)
+    wide = np.asarray(x, np.float64)
+    normal = wide / np.sqrt(np.mean(wide**2, -1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(got, 2 * np.asarray(w) * np.sum(normal**2, 0), rtol=1e-4)

@@ -36,7 +36,9 @@ def backward(
         known = rowwise.shards(jax.typeof(x))
         config = backward_config(x.shape[-1], by_numpy_name(x.dtype.name), device_target())
         runs = config.runs if config else 1
-        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, jax.device_count(), runs)
+        # Whatever backend the program is for: a CPU may be cut into more devices than there are GPUs.
+        n_devices = max(jax.device_count(), jax.device_count("cpu"))
+        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, n_devices, runs)
         if (weight.dtype == jnp.float64) != (
             x.dtype == jnp.float64
         ):  # a kernel rounds from float32
@@ -114,7 +116,8 @@ def _launch(
         return None
     results = (*[Role.ROWS] * need_dx, *[Role.PARTIAL] * (parts is not None))
     blocks, runs = (parts.blocks, parts.runs) if parts else (None, 1)
-    return rowwise.Call(launch, (*operands.roles(names), *results), blocks, runs)
+    may_be_cut = parts is None or not parts.whole
+    return rowwise.Call(launch, (*operands.roles(names), *results), blocks, runs, may_be_cut)
 
 
 lowering.register(

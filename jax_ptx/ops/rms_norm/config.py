@@ -208,11 +208,14 @@ class Parts:
             it is sharded.
         runs: runs of each block, which fill the GPU and are never apart.
         final: whether there is no other partial to add: it then has the weight's dtype.
+        whole: whether no dimension that is summed over is cut: XLA must not then cut x either, since it
+            would cut the runs, which take their rows by turns.
     """
 
     blocks: tuple[Any, ...]
     runs: int
     final: bool = False
+    whole: bool = False
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -222,7 +225,7 @@ class Parts:
     def insert(self, position: int, size: int) -> Parts:
         """With one more leading dimension, which is not summed over."""
         blocks = (*self.blocks[:position], size, *self.blocks[position:])
-        return Parts(blocks, self.runs, self.final)
+        return Parts(blocks, self.runs, self.final, self.whole)
 
 
 def backward_parts(
@@ -242,7 +245,7 @@ def backward_parts(
         n_devices: how many devices there are.
         n_runs: runs that fill a device.
     """
-    splits = math.lcm(*range(1, min(n_devices, MAX_SPLITS) + 1), n_devices)
+    splits = 1 if n_devices == 1 else math.lcm(*range(1, MAX_SPLITS + 1), n_devices)
     blocks: list[Any] = list(lead[:n_grouped])
     left = MAX_BLOCKS
     for size, known in zip(lead[n_grouped:], shards[n_grouped:], strict=True):
@@ -252,14 +255,15 @@ def backward_parts(
             count = count if count <= left else known
         blocks.append(count)
         left = max(1, left // count)
+    whole = all(count == 1 for count in blocks[n_grouped:])
     if not all(isinstance(size, int) for size in lead):
-        return Parts(tuple(blocks), n_runs)
+        return Parts(tuple(blocks), n_runs, whole=whole)
     n_blocks = max(math.prod(blocks), 1)
     rows = math.prod(lead) // n_blocks
     runs = run_count(rows, -(-n_runs // n_blocks))
     if n_grouped == len(lead):  # the last dimension is the weight's: a run is one of its elements
         runs = 1
-    return Parts(tuple(blocks), runs, math.prod((*blocks[n_grouped:], runs)) == 1)
+    return Parts(tuple(blocks), runs, whole and runs == 1, whole)
 
 
 def run_count(rows: int, most: int) -> int:
