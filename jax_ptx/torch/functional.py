@@ -20,6 +20,8 @@ Implementation = Literal["ptx", "torch"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NVIDIA = torch.version.hip is None  # ROCm's devices call themselves "cuda" too
+# Whether autocast casts the operands of this PyTorch's own rms_norm; that of 2.11 did not.
+_AUTOCAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
 
 
 def rms_norm(
@@ -53,7 +55,7 @@ def rms_norm(
 
     Returns:
         A contiguous tensor of x's shape and dtype. Under CUDA autocast operands are cast to float32
-        first, as those of `torch.nn.functional.rms_norm` are.
+        first where this PyTorch casts those of `torch.nn.functional.rms_norm`.
 
     Raises:
         TypeError: for a dtype that is not listed, or an argument of another kind.
@@ -117,7 +119,7 @@ def _call(
         raise ValueError(
             f"rms_norm: implementation must be 'ptx', 'torch' or None, got {implementation!r}"
         )
-    if torch.is_autocast_enabled("cuda") and x.is_cuda and x.dtype != torch.float64:
+    if _AUTOCAST and torch.is_autocast_enabled("cuda") and x.is_cuda and x.dtype != torch.float64:
         x = x.float()
         residual, weight = (
             t if t is None or t.dtype == torch.float64 else t.float() for t in (residual, weight)

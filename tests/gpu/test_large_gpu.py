@@ -1,4 +1,4 @@
-"""rms_norm on one row of 2**28 elements and on ten million rows."""
+"""rms_norm on one row of 2**28 elements, on ten million rows, and on more than 2**31 elements."""
 
 from __future__ import annotations
 
@@ -47,3 +47,27 @@ def test_ten_million_rows_both_ways() -> None:
     np.testing.assert_allclose(y, normal * np.arange(1, n + 1), rtol=1e-5, atol=1e-6)
     _, dw = pull(jnp.ones_like(x))
     np.testing.assert_allclose(dw, normal.sum(0), atol=1e-5 * np.abs(normal).sum(0).max())
+
+
+def test_more_than_two_to_the_31_elements_both_ways() -> None:
+    """Rows repeat, so that the last ones, beyond any 32-bit offset, must have the bits of the first."""
+    n, period = 4096, 8
+    rows = 2**31 // n + period
+    pattern = jax.random.normal(jax.random.key(0), (period, n), jnp.bfloat16)
+    w = jax.random.normal(jax.random.key(1), (n,), jnp.bfloat16)
+
+    @jax.jit
+    def both_ways(x, w):
+        y, pull = jax.vjp(jax_ptx.rms_norm, x, w)
+        dx, dw = pull(x)
+        return [jnp.stack([v[:period], v[-period:]]) for v in (y, dx)], dw
+
+    results, dw = both_ways(jnp.tile(pattern, (rows // period, 1)), w)
+    alone, _ = both_ways(pattern, w)
+    for (first, last), (expected, _) in zip(results, alone, strict=True):
+        np.testing.assert_array_equal(first, expected)
+        np.testing.assert_array_equal(last, expected)
+    wide = np.asarray(pattern).astype(np.float64)
+    normal = wide / np.sqrt(np.mean(wide**2, -1, keepdims=True) + 1e-6)
+    exact = (wide * normal).sum(0) * (rows // period)  # dy is x
+    np.testing.assert_allclose(np.asarray(dw).astype(np.float64), exact, rtol=2**-8)

@@ -289,6 +289,19 @@ def test_padding_behind_an_even_split_is_right_or_refused(implementation) -> Non
         np.testing.assert_allclose(padded(x, w), expected, rtol=1e-4, atol=1e-3)
 
 
+def test_a_process_whose_platforms_lack_the_cpu(monkeypatch) -> None:
+    """As with JAX_PLATFORMS=cuda."""
+
+    def device_count(backend: str | None = None) -> int:
+        if backend == "cpu":
+            raise RuntimeError("Unknown backend cpu. Available backends are ['cuda']")
+        return 8
+
+    monkeypatch.setattr(jax, "device_count", device_count)
+    x, w = draw((40, 16), "float32"), draw(16, "float32", 1)
+    assert jax.eval_shape(jax.grad(loss, 1), x, w).shape == (16,)
+
+
 def test_more_devices_than_were_known_do_not_cut_the_runs(monkeypatch) -> None:
     """As in an export from a machine with one device: right, if slower, since rows are gathered."""
     monkeypatch.setattr(jax, "device_count", lambda *_: 1)

@@ -36,9 +36,7 @@ def backward(
         known = rowwise.shards(jax.typeof(x))
         config = backward_config(x.shape[-1], by_numpy_name(x.dtype.name), device_target())
         runs = config.runs if config else 1
-        # Whatever backend the program is for: a CPU may be cut into more devices than there are GPUs.
-        n_devices = max(jax.device_count(), jax.device_count("cpu"))
-        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, n_devices, runs)
+        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, _most_devices(), runs)
         if (weight.dtype == jnp.float64) != (
             x.dtype == jnp.float64
         ):  # a kernel rounds from float32
@@ -49,6 +47,15 @@ def backward(
         axes = tuple(range(weight.ndim - 1, results[0].ndim - 1))
         dw = results[0].sum(axes).astype(weight.dtype)
     return dx, dw
+
+
+def _most_devices() -> int:
+    """Whatever backend the program is for: a CPU may be cut into more devices than there are GPUs."""
+    try:
+        on_cpu = jax.device_count("cpu")
+    except RuntimeError:  # JAX_PLATFORMS names others alone
+        on_cpu = 0
+    return max(jax.device_count(), on_cpu)
 
 
 def _abstract(
