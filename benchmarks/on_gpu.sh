@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that is claimed about a GPU, on a machine that has one: build, GPU tests, the example, NVIDIA's
-# memory and race checkers over the example's kernels, then times. Uses the active python and its jax.
+# checkers over every configuration of rms_norm, then times. Uses the active python and its jax.
 #
 #   benchmarks/on_gpu.sh [folder for logs]
 set -uo pipefail
@@ -22,7 +22,7 @@ step() {  # step <name> <command…>: runs it, keeps its output, shows the end
 
 step build python3 -m pip install --quiet --no-build-isolation --no-deps --editable .
 step versions python3 -c 'import jax, jax_ptx, torch; print(jax.__version__, jax.devices(), torch.__version__, jax_ptx.__version__)'
-step tests python3 -m pytest -q -m gpu tests -p no:cacheprovider
+step tests python3 -m pytest -q -m gpu tests -p no:cacheprovider -p no:benchmark -n 8 --dist loadgroup
 LINES_SHOWN=150 step benchmark python3 benchmarks/rms_norm.py --json="$logs/rms_norm.json"
 step block python3 benchmarks/block.py --json="$logs/block.json"
 LINES_SHOWN=20 step example python3 examples/rms_norm.py
@@ -30,6 +30,6 @@ for other in softmax layer_norm swiglu; do step "example-$other" python3 "exampl
 for tool in memcheck racecheck initcheck synccheck; do
   # XLA asks the driver for functions that it may lack: an answered question, not a fault of a kernel.
   LINES_SHOWN=3 step "sanitizer-$tool" compute-sanitizer --tool "$tool" --report-api-errors no \
-    --error-exitcode 9 python3 examples/rms_norm.py
+    --error-exitcode 9 python3 benchmarks/sanitize.py
 done
 exit $failed
