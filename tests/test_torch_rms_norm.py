@@ -119,7 +119,7 @@ def test_only_what_a_kernel_cannot_read_is_copied(implementation: Any, monkeypat
 
 
 def test_what_a_gpu_launch_is_given(monkeypatch: Any) -> None:
-    from jax_ptx.torch import launch
+    from jax_ptx.torch import launch, plan
 
     given = []
 
@@ -134,13 +134,34 @@ def test_what_a_gpu_launch_is_given(monkeypatch: Any) -> None:
         return tuple(value for t in tensors for value in (t.data_ptr(), t.nbytes))
 
     monkeypatch.setattr(launch._ext, "Launcher", Recorder)
-    monkeypatch.setattr(launch, "_current_stream", lambda device: 70 + device)
+    for module in (launch, plan):
+        monkeypatch.setattr(module, "current_stream", lambda device: 70 + device)
     monkeypatch.setattr(torch.Tensor, "get_device", lambda self: 1)
     # A length that no other test has: a launch record keeps its launcher.
     x, residual, weight = draw(4, 29), draw(4, 29, seed=1), draw(29, seed=2, grad=True)
     for _ in range(2):
         y = jt.rms_norm(x, implementation="ptx")
         assert given.pop() == (("rms_norm", 1), 1, 71, places(x, y))
+    plain = weight.detach()
+    for _ in range(3):  # from the second on, the short way
+        y = jt.rms_norm(x, plain, implementation="ptx")
+        assert given.pop() == (("rms_norm", 1), 1, 71, places(x, plain, y))
+    even = draw(44)
+    for odd in (draw(44, 4).T, draw(180)[1:177].reshape(4, 44)):  # strided, misaligned: copied
+        for x_or_copy in (odd.contiguous().clone(), odd):
+            y = jt.rms_norm(x_or_copy, even, implementation="ptx")
+            (*_, seen) = given.pop()
+            assert (seen[0] == x_or_copy.data_ptr()) == (x_or_copy is not odd)
+            assert seen[1:] == (odd.nbytes, *places(even, y))
+            assert y.is_contiguous()
+    learnt = even.clone().requires_grad_()
+    for _ in range(2):
+        y = jt.rms_norm(draw(4, 44), learnt, implementation="ptx")
+        (known, *_, seen) = given.pop()
+        x_saved, _, rstd = y.grad_fn.saved_tensors
+        assert seen == places(x_saved, learnt, y, rstd)
+    assert jt.rms_norm(x[:0], plain, implementation="ptx").shape == (0, 29)
+    assert not given
     y, added = jt.add_rms_norm(x, residual, weight, implementation="ptx")
     (known, *_, seen) = given.pop()
     assert known == ("add_rms_norm", 3)

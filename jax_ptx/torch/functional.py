@@ -20,6 +20,11 @@ Implementation = Literal["ptx", "torch"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NVIDIA = torch.version.hip is None  # ROCm's devices call themselves "cuda" too
+# Found once: a call spends most of its time on looking names up.
+_is_compiling = torch.compiler.is_compiling
+_are_functorch_transforms_active = torch._C._are_functorch_transforms_active
+_len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
+_get_tracing_state = torch._C._get_tracing_state
 # Whether autocast casts the operands of this PyTorch's own rms_norm; that of 2.11 did not.
 _AUTOCAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
 
@@ -124,13 +129,13 @@ def _call(
         residual, weight = (
             t if t is None or t.dtype == torch.float64 else t.float() for t in (residual, weight)
         )
-    transformed = torch._C._are_functorch_transforms_active()
-    compiling = torch.compiler.is_compiling()
+    compiling = _is_compiling()
+    transformed = _are_functorch_transforms_active()
     # A compiler fuses the formula with its neighbours, and may drop roundings in the middle of it.
     fusible = residual is None and not options[2] and not kernel
     if compiling and not transformed and not fusible:
         return _registered(x, residual, weight, options, kernel)
-    plan = checked_plan(x, residual, weight, *options, kernel)
+    plan = checked_plan(x, residual, weight, options, kernel, keep=not compiling)
     if compiling or transformed or getattr(forward_ad, "_current_level", 0) >= 0:
         added = x if residual is None else x + residual
         return formula.forward(added, weight, plan.options)[0], added
@@ -138,8 +143,8 @@ def _call(
         type(x) in _PLAIN
         and (weight is None or type(weight) in _PLAIN)
         and (residual is None or type(residual) in _PLAIN)
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._get_tracing_state() is None
+        and _len_torch_dispatch_stack() == 0
+        and _get_tracing_state() is None
     ):
         return _registered(x, residual, weight, options, kernel)
     if not (
@@ -150,7 +155,8 @@ def _call(
             or (residual is not None and residual.requires_grad)
         )
     ):
-        return plan.forward(x, weight, residual, False)[:2]
+        y, added, _ = plan.forward(x, weight, residual, False)
+        return y, added
     if residual is None:
         return _apply(x, weight, plan), None
     return _apply_add(x, residual, weight, plan)

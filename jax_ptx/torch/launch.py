@@ -51,12 +51,12 @@ def call(
     return outputs
 
 
-def _current_stream(device: int) -> int:
+def current_stream(device: int) -> int:
     return torch.cuda.current_stream(device).cuda_stream
 
 
 # The same without the object around it, which costs more than the launch; a build without CUDA lacks it.
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", current_stream)
 
 _ALIGNMENT_BYTES = 32  # of the widest access of any target, ld.global.v8.b32 of sm_100
 
@@ -67,6 +67,7 @@ class Runner:
     Attributes:
         attributes: the record as plain Python values, which the extension reads faster than arrays.
         alignment: what a tensor's address must be a multiple of, in bytes.
+        launcher: the extension's, from the first launch on a GPU on.
     """
 
     def __init__(self, launch: Launch, alignment: int = _ALIGNMENT_BYTES) -> None:
@@ -75,7 +76,7 @@ class Runner:
             for name, value in launch.attributes().items()
         }
         self.alignment = alignment
-        self._launcher: _ext.Launcher | None = None
+        self.launcher: _ext.Launcher | None = None
 
     def operand(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or a copy where its memory is not what a kernel expects.
@@ -88,22 +89,35 @@ class Runner:
         return tensor.clone() if tensor.data_ptr() % self.alignment else tensor
 
     def __call__(self, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-        """Launches, without waiting for it to finish, on what `operand` gave and contiguous results."""
-        buffers = [*operands, *results]
-        device = buffers[0].get_device()
+        """Launches, without waiting for it to finish, on any operands and on new contiguous results.
+
+        A result may be one of the operands too, to be written in place, if it is as `operand` gives it.
+        """
+        device = results[0].get_device()
         if device < 0:
             # As bytes: numpy has neither bfloat16 nor float8.
+            buffers = [*map(self.operand, operands), *results]
             arrays = [tensor.reshape(-1).view(torch.uint8).numpy() for tensor in buffers]
             _ext.emulate(self.attributes, arrays, len(results))
             return
-        launcher = self._launcher
+        launcher = self.launcher
         if launcher is None:
-            launcher = self._launcher = _ext.Launcher(self.attributes, len(results))
+            launcher = self.launcher = _ext.Launcher(self.attributes, len(results))
         places: list[int] = []
-        for tensor in buffers:
+        copies: list[
+            torch.Tensor
+        ] = []  # until the launch: the allocator reuses them on this stream only
+        for tensor in operands:
+            address = tensor.data_ptr()
+            # What `operand` asks, without a call where there is nothing to do.
+            if address % self.alignment or not tensor.is_contiguous() or tensor.is_neg():
+                tensor = self.operand(tensor)
+                copies.append(tensor)
+                address = tensor.data_ptr()
+            places += (address, tensor.nbytes)
+        for tensor in results:
             places += (tensor.data_ptr(), tensor.nbytes)
-        # Temporary copies may be freed on return: the allocator reuses them on this same stream only.
-        launcher(device, _current_stream(device), *places)
+        launcher(device, current_stream(device), *places)
 
 
 def _refuse_autograd(launch: Launch, tensors: Sequence[torch.Tensor]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.torch import formula
-from jax_ptx.torch.plan import Optional, checked_plan
+from jax_ptx.torch.plan import Optional, Plan, checked_plan
 
 _LIBRARY = torch.library.Library("jax_ptx", "DEF")
 _OPTIONS = "float eps, float weight_offset, bool round_before_weight, bool kernel"
@@ -27,15 +27,20 @@ _LIBRARY.define(
 )
 
 
-def _rms_norm(x: torch.Tensor, weight: Optional, *options: Any) -> tuple[torch.Tensor, Any]:
-    y, _, rstd = checked_plan(x, None, weight, *options).forward(x, weight)
+def _plan(x: Any, residual: Any, weight: Any, *rest: Any) -> Plan:
+    """Of the operators' arguments, which end with eps, weight_offset, round_before_weight and kernel."""
+    return checked_plan(x, residual, weight, rest[:3], rest[3])
+
+
+def _rms_norm(x: torch.Tensor, weight: Optional, *rest: Any) -> tuple[torch.Tensor, Any]:
+    y, _, rstd = _plan(x, None, weight, *rest).forward(x, weight)
     return y, rstd
 
 
 def _add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: Optional, *options: Any
+    x: torch.Tensor, residual: torch.Tensor, weight: Optional, *rest: Any
 ) -> tuple[torch.Tensor, Any, Any]:
-    return checked_plan(x, residual, weight, *options).forward(x, weight, residual)
+    return _plan(x, residual, weight, *rest).forward(x, weight, residual)
 
 
 def _rms_norm_backward(
@@ -50,7 +55,7 @@ def _rms_norm_backward(
     need_dw: bool,
     kernel: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    plan = checked_plan(x, None, weight, eps, weight_offset, False, kernel)
+    plan = _plan(x, None, weight, eps, weight_offset, False, kernel)
     dx, dw = plan.backward(x, dy, rstd, weight, addend, need_dx, need_dw)
     # An operator's results are tensors, always.
     return x.new_empty(0) if dx is None else dx, x.new_empty(0) if dw is None else dw
@@ -67,13 +72,13 @@ def _statistic(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape[:-1], dtype=formula.wide_dtype(x.dtype))
 
 
-def _fake_rms_norm(x: Any, weight: Any, *options: Any) -> Any:
-    checked_plan(x, None, weight, *options)
+def _fake_rms_norm(x: Any, weight: Any, *rest: Any) -> Any:
+    _plan(x, None, weight, *rest)
     return _like(x), _statistic(x)
 
 
-def _fake_add_rms_norm(x: Any, residual: Any, weight: Any, *options: Any) -> Any:
-    checked_plan(x, residual, weight, *options)
+def _fake_add_rms_norm(x: Any, residual: Any, weight: Any, *rest: Any) -> Any:
+    _plan(x, residual, weight, *rest)
     return _like(x), _like(x), _statistic(x)
 
 
