@@ -4,7 +4,8 @@
 
 Few rows each, but where CTAs and clusters take rows by turns, more rows than there are of them. Results are
 compared with the formula on the CPU, so that a checker that stops a kernel is noticed. Prints the number of
-cases. CUDA graphs are off: initcheck knows nothing of what a graph's kernels write, and reports XLA's copies.
+cases; `--part=0/3` takes the first, fourth, ... of them. CUDA graphs are off: initcheck knows nothing of what
+a graph's kernels write, and reports XLA's copies.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app
+from absl import app, flags
 
 import jax_ptx
+
+PART = flags.DEFINE_string("part", "0/1", "which of how many parts of the cases")
 
 # Several rows a warp, a row a CTA, odd lengths, clusters of two, four and eight, the loop beyond.
 LENGTHS = (1, 4, 64, 96, 1000, 1024, 2048, 3072, 4096, 4097, 5120, 8192, 10007, 12288)
@@ -48,19 +51,21 @@ def main(_: list[str]) -> None:
     cases = [(rows, n, False) for n in LENGTHS for rows in (3, 700 if n <= 4096 else 300)]
     cases += [(40, n, False) for n in LONG_LENGTHS]
     cases += [(300, n, True) for n in (96, 4096, 8192)] + [(40, 65536, True)]
+    cases = [(dtype, *case) for dtype in DTYPES for case in cases]
+    part, parts = map(int, PART.value.split("/"))
+    cases = cases[part::parts]
     cpu, device = jax.devices("cpu")[0], jax.devices()[0]
-    for dtype in DTYPES:
-        for rows, n, added in cases:
-            rng = np.random.default_rng(n)
-            shapes = ((rows, n), (rows, n), (n,), (rows, n))
-            values = [rng.standard_normal(s, np.float32).astype(dtype) for s in shapes]
-            got = both_ways("ptx", added)(*jax.device_put(values, device))
-            expected = both_ways("xla", added)(*jax.device_put(values, cpu))
-            for a, b in zip(got, expected, strict=True):
-                wide, exact = (np.asarray(v).astype(np.float32) for v in (a, b))
-                scale = max(1, np.abs(exact).max())
-                np.testing.assert_allclose(wide, exact, atol=TOLERANCE[dtype] * scale, rtol=0)
-    print(f"{len(cases) * len(DTYPES)} cases agree with the formula")
+    for dtype, rows, n, added in cases:
+        rng = np.random.default_rng(n)
+        shapes = ((rows, n), (rows, n), (n,), (rows, n))
+        values = [rng.standard_normal(s, np.float32).astype(dtype) for s in shapes]
+        got = both_ways("ptx", added)(*jax.device_put(values, device))
+        expected = both_ways("xla", added)(*jax.device_put(values, cpu))
+        for a, b in zip(got, expected, strict=True):
+            wide, exact = (np.asarray(v).astype(np.float32) for v in (a, b))
+            scale = max(1, np.abs(exact).max())
+            np.testing.assert_allclose(wide, exact, atol=TOLERANCE[dtype] * scale, rtol=0)
+    print(f"{len(cases)} cases agree with the formula")
 
 
 if __name__ == "__main__":
