@@ -87,3 +87,16 @@ def test_exact_texts_have_no_approximations() -> None:
     assert kernels.exact_text(text) == want
     with pytest.raises(ValueError, match=r"sin\.approx"):
         kernels.exact_text("sin.approx.f32 %f1, %f2;")
+
+
+def test_a_run_of_few_forms_replaces_those_of_an_earlier_one() -> None:
+    first = {
+        "forms": [{"line": "a", "differing": 1}, {"line": "b", "differing": 0}],
+        "ranges": {"exact": [{"line": "c", "inputs": 4}], "approximate": []},
+        "refused": {"d": "why"},
+    }
+    second = {"forms": [{"line": "a", "differing": 0}], "refused": {}}
+    joined = document.join(first, second)
+    assert [record["differing"] for record in joined["forms"]] == [0, 0]
+    assert joined["ranges"] == first["ranges"]
+    assert joined["refused"] == {"d": "why"}

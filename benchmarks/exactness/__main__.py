@@ -21,7 +21,7 @@ from benchmarks.exactness import batch, forms, kernels, ranges
 OUT = flags.DEFINE_string("out", "exactness.json", "where the results go")
 STAGES = flags.DEFINE_list("stages", ["forms"], "which parts to run")
 TUPLES = flags.DEFINE_integer("tuples", 2**20, "tuples of operands for a form")
-ONLY = flags.DEFINE_string("only", "", "run only forms whose name begins with this")
+ONLY = flags.DEFINE_list("only", [""], "run only forms whose name begins with one of these")
 BITS = flags.DEFINE_integer("bits", 32, "inputs of one-operand forms, as a power of two")
 SECONDS = flags.DEFINE_float("seconds", 180.0, "after which one-operand forms take a 16th of these")
 STRIDE = flags.DEFINE_integer("stride", 1, "run every so many forms")
@@ -30,7 +30,7 @@ STRIDE = flags.DEFINE_integer("stride", 1, "run every so many forms")
 @functools.cache
 def table() -> tuple[list[forms.Form], dict[str, int], dict[str, int]]:
     """The forms that the flags choose, and how many are not run, by reason and by what they need."""
-    found, excluded, newer = forms.table_forms(ONLY.value)
+    found, excluded, newer = forms.table_forms(*ONLY.value)
     return found[:: STRIDE.value], excluded, newer
 
 

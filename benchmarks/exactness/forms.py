@@ -57,20 +57,22 @@ def register_kind(name: str) -> str:
     return declared if declared in ("pred", "f32", "f64") else "i" + declared.lstrip("bus")
 
 
-def table_forms(prefix: str = "") -> tuple[list[Form], dict[str, int], dict[str, int]]:
+def table_forms(*prefixes: str) -> tuple[list[Form], dict[str, int], dict[str, int]]:
     """The forms to run; how many are not, by reason; and how many need a newer target or text.
 
     Args:
-        prefix: what their names begin with.
+        *prefixes: what their names begin with; none: all.
     """
+    prefixes = prefixes or ("",)
     forms: list[Form] = []
     excluded: dict[str, int] = {}
     newer: dict[str, int] = {}
     for row in isa.rows():
-        if not (row.opcode.startswith(prefix) or prefix.startswith(row.opcode)):
+        op = row.opcode
+        if not any(op.startswith(prefix) or prefix.startswith(op) for prefix in prefixes):
             continue
         for sample in samples(row, registers_too=True):
-            if not sample.name.startswith(prefix):
+            if not sample.name.startswith(prefixes):
                 continue
             found = isa.find(sample.name, sample.operands)
             reason = _reason(sample)

@@ -209,13 +209,13 @@ def approximate(form: Form, bits: int) -> dict[str, Any]:
 
 
 def run(forms: Sequence[Form], bits: int, seconds: float) -> dict[str, Any]:
-    """All of them: approximations first, then exact forms of one register in shared texts.
+    """All of them: approximations first, then exact forms of one register in shared texts, floats first.
 
     Variants, and what has not begun after so many seconds, take a 16th of the inputs.
     """
     groups: dict[Any, list[Form]] = {}
     approximations = []
-    for form in sorted(candidates(forms), key=is_variant):
+    for form in sorted(candidates(forms), key=lambda f: (is_variant(f), f.sources[0][1] != "f32")):
         if errors.is_approximate(form.sample.name):
             approximations.append(form)
         else:

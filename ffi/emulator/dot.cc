@@ -16,7 +16,11 @@ constexpr int kFraction = 25;  // bits below the largest exponent that a sum kee
 
 double ToNearestFloat(double x) { return static_cast<float>(x); }
 double ToHalf(double x) { return ToDouble(ToF16(x)); }
-double TowardsZero(double x) { return BitCast<float>(Encode(x, 23, 8, Rounding::kZero)); }
+// What is beyond float32 becomes infinite even so.
+double TowardsZero(double x) {
+  if (std::fabs(x) >= 0x1p128) return std::copysign(std::numeric_limits<double>::infinity(), x);
+  return BitCast<float>(Encode(x, 23, 8, Rounding::kZero));
+}
 
 // Subnormal numbers keep the exponent of the least normal one.
 int Exponent(double x, int least) { return x == 0 ? kZero : std::max(std::ilogb(x), least); }

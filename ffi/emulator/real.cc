@@ -48,7 +48,10 @@ APPROXIMATION(Cos, std::cos(a))
 APPROXIMATION(Lg2, std::log2(a))
 APPROXIMATION(Ex2, std::exp2(a))
 APPROXIMATION(Tanh, std::tanh(a))
-struct Fused {};  // a * b + c, rounded once
+struct Fused {  // rounded once
+  static float Of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+  static double Of(double a, double b, double c) { return __builtin_fma(a, b, c); }
+};
 struct DivFull {
   template <class T>
   static T Of(T a, T b) {
@@ -115,14 +118,19 @@ bool RoundsToLess(double exact) {
   return std::fegetround() == FE_TONEAREST ? size < kLeast * (1 - 0x1p-25)
                                            : size <= kLeast * (1 - 0x1p-24);
 }
-template <class F>
-double InDouble(double a, double b) {
-  if constexpr (std::is_same_v<F, Mul> || std::is_same_v<F, Div>) return F::Of(a, b);
-  return std::numeric_limits<float>::min();  // sums have no rounding to do there
+// The result in float64, for what can be inexact there: sums of two are not.
+template <class F, class... Operands>
+double InDouble(Operands... x) {
+  if constexpr (std::is_same_v<F, Mul> || std::is_same_v<F, Div> || std::is_same_v<F, Rcp>) {
+    return F::Of(static_cast<double>(x)...);
+  }
+  return std::numeric_limits<float>::min();
 }
-double InDouble(double a, double b, double c) {
+template <>
+double InDouble<Fused>(float a, float b, float c) {
+  double product = static_cast<double>(a) * b;
   bool is_nearest = std::fegetround() == FE_TONEAREST;
-  return is_nearest ? AddToOdd(a * b, c) : std::fma(a, b, c);
+  return is_nearest ? AddToOdd(product, c) : product + c;
 }
 
 // What surrounds an operation: flushed operands and result, clamping, the canonical NaN.
@@ -133,11 +141,11 @@ struct Around {
     if (ftz) x = Flush(x);
     return sat ? Saturate01(x) : Canonical(x);
   }
-  static T Apply(T a) { return Out(F::Of(In(a))); }
-  static T Apply(T a, T b) {
-    T x = F::Of(In(a), In(b));
+  template <class... Operands>
+  __attribute__((always_inline)) static T Apply(Operands... operands) {
+    T x = F::Of(In(operands)...);
     if (ftz && std::fabs(x) == std::numeric_limits<T>::min() &&
-        RoundsToLess(InDouble<F>(In(a), In(b)))) {
+        RoundsToLess(InDouble<F>(In(operands)...))) {
       x = std::copysign(T{0}, x);
     }
     return Out(x);
@@ -172,24 +180,12 @@ Handler SelectExtreme(const Instruction& i) {
 
 template <class T, bool ftz, bool sat>
 inline __attribute__((always_inline)) void FmaLanes(Warp& w, const Step& s, uint32_t mask) {
-  using A = Around<T, Add, ftz, sat>;
+  using A = Around<T, Fused, ftz, sat>;
   auto* d = w.Out<Slot<T>>(s.args[0]);
   const auto* a = w.In<Slot<T>>(s.args[1]);
   const auto* b = w.In<Slot<T>>(s.args[2]);
   const auto* c = w.In<Slot<T>>(s.args[3]);
-  ForLanes(mask, [=](int l) {
-    T x = A::In(Get<T>(a, l)), y = A::In(Get<T>(b, l)), z = A::In(Get<T>(c, l));
-    if constexpr (sizeof(T) == 8) {
-      Put<T>(d, l, A::Out(__builtin_fma(x, y, z)));
-    } else {
-      T result = __builtin_fmaf(x, y, z);
-      if (ftz && std::fabs(result) == std::numeric_limits<T>::min() &&
-          RoundsToLess(InDouble(x, y, z))) {
-        result = std::copysign(T{0}, result);
-      }
-      Put<T>(d, l, A::Out(result));
-    }
-  });
+  ForLanes(mask, [=](int l) { Put<T>(d, l, A::Apply(Get<T>(a, l), Get<T>(b, l), Get<T>(c, l))); });
 }
 template <class T, bool ftz, bool sat>
 Outcome Fma(Warp& w, const Step& s, uint32_t mask) {
@@ -258,15 +254,13 @@ Outcome Pairs(Warp& w, const Step& s, uint32_t mask) {
   const auto* c = w.In<uint64_t>(s.args[std::is_same_v<F, Fused> ? 3 : 2]);
   auto half = [&](int l, int shift) -> uint64_t {
     auto part = [=](const uint64_t* x) {
-      return A::In(BitCast<float>(static_cast<uint32_t>(x[l] >> shift)));
+      return BitCast<float>(static_cast<uint32_t>(x[l] >> shift));
     };
-    float result;
     if constexpr (std::is_same_v<F, Fused>) {
-      result = std::fma(part(a), part(b), part(c));
+      return BitCast<uint32_t>(A::Apply(part(a), part(b), part(c)));
     } else {
-      result = F::Of(part(a), part(b));
+      return BitCast<uint32_t>(A::Apply(part(a), part(b)));
     }
-    return BitCast<uint32_t>(A::Out(result));
   };
   ForLanes(mask, [&](int l) { d[l] = half(l, 32) << 32 | half(l, 0); });
   return Outcome::kNext;

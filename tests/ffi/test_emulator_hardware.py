@@ -76,12 +76,30 @@ def test_flushed_halves_compare_equal():
         ("mul.rp.ftz.f32 %d, %a0, %a1;", 0xBE813FBA, 0x817D86B8, 0),
         ("mul.rp.f32 %d, %a0, %a1;", 0xBE813FBA, 0x817D86B8, 0x00800000),
         ("fma.rp.ftz.f32 %d, %a0, %a1, 0f80000000;", 0xBE813FBA, 0x817D86B8, 0),
+        ("div.rp.ftz.f32 %d, %a0, %a1;", 0x3F800000, 0x7E800001, 0),
+        ("div.rp.f32 %d, %a0, %a1;", 0x3F800000, 0x7E800001, 0x00800000),
     ],
 )
 def test_what_is_flushed_depends_on_the_rounded_result(line: str, a: int, b: int, want: int):
     dtype = U16 if "f16" in line else U32
     got = map_lanes(line, [np.array([a], dtype), np.array([b], dtype)], dtype)
     assert hex(got[0]) == hex(want)
+
+
+@pytest.mark.parametrize(
+    ("line", "a", "want"),
+    [
+        ("rcp.rp.ftz.f32 %d, %a0;", 0x7E800001, 0),
+        ("rcp.rp.f32 %d, %a0;", 0x7E800001, 0x00800000),
+        ("rcp.rm.ftz.f32 %d, %a0;", 0xFE800001, 0x80000000),
+        ("rcp.rm.ftz.f32 %d, %a0;", 0xFE800000, 0x80800000),
+        ("rcp.rp.ftz.f32 %d, %a0;", 0x7E800000, 0x00800000),
+        ("rcp.rn.ftz.f32 %d, %a0;", 0x7E800001, 0),
+        ("sqrt.rp.ftz.f32 %d, %a0;", 0x00800000, 0x20000000),
+    ],
+)
+def test_a_reciprocal_is_flushed_by_the_same_rule(line: str, a: int, want: int):
+    assert hex(map_lanes(line, [np.array([a], U32)], U32)[0]) == hex(want)
 
 
 def test_slct_flushes_what_it_tests():
