@@ -302,6 +302,62 @@ def test_stores_that_another_cta_hears_of(operation: tuple[str, str, str]) -> No
     assert any("copy into" in finding.message for finding in findings)
 
 
+# Each CTA reads `a`, sends to the other one, and writes its `a` when it has heard of it.
+SENDS = """
+.shared .b32 a; .shared .b32 b; .shared .b64 m; mov.u32 %r1, a; mov.u32 %r2, m; mov.u32 %r5, b;
+mov.u32 %r3, %cluster_ctarank; xor.b32 %r3, %r3, 1; st.shared.u32 [a], 5;
+mbarrier.init.shared.b64 [m], {count}; mbarrier.arrive.expect_tx.shared.b64 _, [m], 4;
+barrier.cluster.arrive; barrier.cluster.wait;
+mapa.shared::cluster.u32 %r1, %r1, %r3; mapa.shared::cluster.u32 %r2, %r2, %r3;
+mapa.shared::cluster.u32 %r5, %r5, %r3;
+ld.shared.u32 %r4, [a];
+{fence}
+st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r5], %t, [%r2];
+{arrive}
+L0: mbarrier.try_wait.parity.{wait}.cluster.shared::cta.b64 %p1, [m], 0;
+@!%p1 bra L0;
+{acquire}
+st.shared::cluster.u32 [%r1], %i;
+barrier.cluster.arrive; barrier.cluster.wait;
+"""
+ARRIVE = "mbarrier.arrive.{}shared::cluster.b64 _, [%r2];"
+RELEASE = "fence.release.sync_restrict::shared::cta.cluster;"
+ACQUIRE = "fence.acquire.sync_restrict::shared::cluster.cluster;"
+
+
+@pytest.mark.parametrize(
+    ("fence", "arrive", "wait", "acquire", "is_ordered"),
+    [
+        # The bytes that an st.async says have come are all that its completion tells of.
+        ("", None, "acquire", "", False),
+        ("", "", "acquire", "", True),
+        ("", "release.cluster.", "acquire", "", True),
+        ("", "relaxed.cluster.", "acquire", "", False),
+        (RELEASE, "relaxed.cluster.", "acquire", "", True),
+        (ACQUIRE, "relaxed.cluster.", "acquire", "", False),
+        (RELEASE, "relaxed.cluster.", "relaxed", ACQUIRE, True),
+        (RELEASE, "relaxed.cluster.", "relaxed", "", False),
+        (RELEASE, "relaxed.cluster.", "relaxed", RELEASE, False),
+    ],
+)
+def test_what_an_arrival_tells(
+    fence: str, arrive: str | None, wait: str, acquire: str, is_ordered: bool
+) -> None:
+    arrival = "" if arrive is None else ARRIVE.format(arrive)
+    count = 1 if arrive is None else 2
+    body = SENDS.format(count=count, fence=fence, arrive=arrival, wait=wait, acquire=acquire)
+    findings, _ = found(body + WRITE, block=1, n=2, grid=2, cluster=2, race_check=True)
+    assert [f.kind for f in findings if f.kind == "race"] == ([] if is_ordered else ["race"])
+
+
+def test_who_waits_for_all_that_is_sent_may_exit() -> None:
+    launch = {"block": 1, "n": 2, "grid": 2, "cluster": 2, "race_check": True}
+    for wait, kinds in ((WAIT.format(0, "m"), set()), ("", {"exited_peer"})):
+        body = HEARS.format("st", "", "", wait).rsplit("barrier.cluster.arrive", 1)[0]
+        findings, _ = found(body + WRITE, **launch)
+        assert {finding.kind for finding in findings} == kinds
+
+
 @pytest.mark.parametrize(
     "program",
     [

@@ -160,8 +160,10 @@ Outcome MbarrierArrive(Warp& w, const Step& s, uint32_t mask) {
     uint32_t value = has_value ? w.In<uint32_t>(args[kAddressArgs])[lane] : 1;
     if (has_state) w.Out<uint64_t>(s.args[0])[lane] = BitCast<uint64_t>(LoadMbarrier(place));
     bool is_transaction = i.Has(Mod::kExpectTx);
-    if (Order* order = w.cta->cluster->order)
+    if (Order* order = w.cta->cluster->order) {
       order->Release(place, w, 1u << lane, i.Has(Mod::kRelaxed));
+      if (i.Has(Mod::kRelaxed)) order->Land(place);
+    }
     if (!Arrive(w, s, lane, place, is_transaction ? 1 : value, is_transaction ? value : 0)) {
       return Outcome::kFault;
     }
@@ -183,8 +185,8 @@ Outcome MbarrierWait(Warp& w, const Step& s, uint32_t mask) {
                                          : BitCast<Mbarrier>(w.In<uint64_t>(state)[lane]).phase;
     if (LoadMbarrier(place).phase == phase) continue;
     done |= 1u << lane;
-    if (Order* order = w.cta->cluster->order; order != nullptr && !i.Has(Mod::kRelaxed))
-      order->Acquire(place, w, 1u << lane);
+    if (Order* order = w.cta->cluster->order)
+      order->Acquire(place, w, 1u << lane, i.Has(Mod::kRelaxed));
   }
   if (i.Has(Mod::kTestWait) || done == mask) {
     w.SetPredicate(s.args[0], mask, done);

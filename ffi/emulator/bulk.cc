@@ -67,9 +67,8 @@ Outcome Bulk(Warp& w, const Step& s, uint32_t mask) {
     Space to_space = to_global ? Space::kGlobal : Space::kShared;
     Space from_space = from_shared ? Space::kShared : Space::kGlobal;
     Order* order = w.cta->cluster->order;
-    uint32_t thread = order == nullptr ? 0 : order->SlotOf(w, lane);
     if (to_global) {
-      if (order != nullptr) order->BeginCopy(Order::Copier::kBulk, thread);
+      if (order != nullptr) order->BeginCopy(Order::Copier::kBulk, order->SlotOf(w, lane));
       uint32_t byte_mask = 0xFFFF;
       if (i.Has(Mod::kCpMask))
         byte_mask = w.In<uint32_t>(rest[i.Has(Mod::kCacheHintL2) ? 1 : 0])[lane] & 0xFFFF;
@@ -93,7 +92,6 @@ Outcome Bulk(Warp& w, const Step& s, uint32_t mask) {
       }
       uint8_t* place = FindMbarrier(w, s, lane, its_barrier, true);
       if (place == nullptr) return Outcome::kFault;
-      if (order != nullptr) order->BeginCopy(Order::Copier::kMbarrier, thread, place);
       if (!Transfer(w, s, lane, to_space, there, from_space, source, bytes, 0xFFFF))
         return Outcome::kFault;
       if (order != nullptr) order->Land(place);
@@ -117,7 +115,6 @@ Outcome Remote(Warp& w, const Step& s, uint32_t mask) {
     uint8_t* place = FindMbarrier(w, s, lane, AsyncAddress(w, values + count, lane), true);
     if (place == nullptr) return Outcome::kFault;
     Order* order = w.cta->cluster->order;
-    if (order != nullptr) order->BeginCopy(Order::Copier::kMbarrier, order->SlotOf(w, lane), place);
     uint8_t* target = LocateLane(w, s, lane, space, to, bytes, Access::kCopyWrite);
     if (target == nullptr) return Outcome::kFault;
     for (uint32_t e = 0; e < count; ++e) {

@@ -14,9 +14,9 @@ using ptx::Op;
 constexpr uint32_t kMbarrierSlots = 64;
 enum Agent { kAsyncCopy, kBulkRead, kBulkWrite, kAgents };
 
-bool IsCopy(Op op) {
-  bool is_mbarrier = op == Op::kMbarrier || op == Op::kMbarrierArrive || op == Op::kMbarrierWait;
-  return IsAsync(op) && !is_mbarrier;
+bool HasAgent(const ptx::Instruction& i) {
+  if (i.op == Op::kMbarrierArrive) return i.Has(Mod::kRelaxed);
+  return IsAsync(i.op) && i.op != Op::kMbarrier && i.op != Op::kMbarrierWait;
 }
 
 }  // namespace
@@ -28,7 +28,9 @@ Strength StrengthOf(const ptx::Instruction& i) {
   bool is_atomic = i.op == Op::kAtom || i.op == Op::kRed;
   bool is_strong = is_atomic || i.op == Op::kFence || strength.acquires || strength.releases ||
                    i.Has(Mod::kRelaxed) || i.Has(Mod::kVolatile) || i.Has(Mod::kMmio);
-  if (i.op == Op::kFence) strength.acquires = strength.releases = true;
+  // fence.acq_rel and fence.sc, and membar, are both.
+  if (i.op == Op::kFence && strength.acquires == strength.releases)
+    strength.acquires = strength.releases = true;
   if (is_strong) strength.scope = i.Has(Mod::kCta) ? 1 : i.Has(Mod::kCluster) ? 2 : 3;
   return strength;
 }
@@ -37,7 +39,7 @@ Order::Order(const Launch& launch) {
   const Dim3& cluster = launch.geometry.cluster;
   threads_of_cta_ = (launch.threads + kLanes - 1) / kLanes * kLanes;
   threads_ = threads_of_cta_ * static_cast<uint32_t>(cluster[0] * cluster[1] * cluster[2]);
-  for (const Step& step : launch.program->steps) has_agents_ |= IsCopy(step.source->op);
+  for (const Step& step : launch.program->steps) has_agents_ |= HasAgent(*step.source);
   slots_ = threads_ + (has_agents_ ? kAgents * threads_ + kMbarrierSlots : 0);
 }
 
@@ -57,6 +59,7 @@ void Order::Start(Cluster& cluster) {
   mbarriers_.clear();
   fenced_.clear();
   seen_.clear();
+  waited_.assign(threads_, nullptr);
   narrow_.clear();
 }
 
@@ -148,8 +151,8 @@ bool Order::PublishFenced(Known* into, uint32_t thread, uint8_t least_scope) con
   return has_any;
 }
 
-void Order::Learn(uint32_t thread, const View& news) {
-  View& view = views_[thread];
+void Order::Learn(View* known, const View& news) {
+  View& view = *known;
   if (view != last_old_ || news != last_news_) {
     last_old_ = view;
     last_news_ = news;
@@ -181,8 +184,9 @@ void Order::Release(const void* object, const Warp& w, uint32_t mask, bool is_re
   const Known* last = nullptr;
   for (; mask != 0; mask &= mask - 1) {
     uint32_t thread = SlotOf(w, __builtin_ctz(mask));
-    if (is_relaxed) {  // only what a fence came before
-      PublishFenced(&pending, thread, 1);
+    if (is_relaxed) {  // only what its last fence came behind
+      auto fenced = fenced_.find(thread);
+      if (fenced != fenced_.end()) Publish(&pending, thread, fenced->second);
       continue;
     }
     if (views_[thread].get() != last) {  // the lanes of a warp mostly know the same
@@ -205,12 +209,20 @@ void Order::Complete(const void* object, bool keeps_older) {
   meeting.pending = Known();
 }
 
-void Order::Acquire(const void* object, const Warp& w, uint32_t mask) {
+void Order::Acquire(const void* object, const Warp& w, uint32_t mask, bool is_relaxed) {
   if (mask == 0) return;
   auto meeting = meetings_.find(object);
   if (meeting == meetings_.end() || meeting->second.done == nullptr) return;
+  const View& done = meeting->second.done;
   for (; mask != 0; mask &= mask - 1) {
-    Learn(SlotOf(w, __builtin_ctz(mask)), meeting->second.done);
+    uint32_t thread = SlotOf(w, __builtin_ctz(mask));
+    if (!is_relaxed) {
+      Learn(&views_[thread], done);
+    } else if (View& waited = waited_[thread]; waited == nullptr) {
+      waited = done;
+    } else {
+      Learn(&waited, done);
+    }
   }
 }
 
@@ -219,15 +231,21 @@ void Order::Forget(const void* object) { meetings_.erase(object); }
 // ---- fences and strong accesses ----
 
 void Order::Fence(const Warp& w, const Step& s, uint32_t mask) {
-  uint8_t scope = StrengthOf(*s.source).scope;
+  Strength strength = StrengthOf(*s.source);
   for (; mask != 0; mask &= mask - 1) {
     uint32_t thread = SlotOf(w, __builtin_ctz(mask));
-    for (const auto& [other, seen] : seen_) {
-      if (IsBefore({cluster_, other, seen.clock}, thread)) Learn(thread, seen.view);
+    if (strength.acquires) {
+      for (const auto& [other, seen] : seen_) {
+        if (IsBefore({cluster_, other, seen.clock}, thread)) Learn(&views_[thread], seen.view);
+      }
+      if (waited_[thread] != nullptr) Learn(&views_[thread], waited_[thread]);
+      waited_[thread] = nullptr;
     }
-    Snapshot& fenced = fenced_[thread] = Take(thread);
-    fenced.scope = scope;
-    ++now_[thread];
+    if (strength.releases) {
+      Snapshot& fenced = fenced_[thread] = Take(thread);
+      fenced.scope = strength.scope;
+      ++now_[thread];
+    }
   }
 }
 
@@ -253,7 +271,7 @@ void Order::Synchronize(uint32_t thread, const uint8_t* place, bool is_shared, A
       if (locations->find(place) == locations->end()) continue;
       const Known& released = At(*locations, place);
       if (strength.acquires) {
-        Learn(thread, std::make_shared<Known>(released));
+        Learn(&views_[thread], std::make_shared<Known>(released));
       } else {
         Seen& seen = seen_[thread];
         auto sum = std::make_shared<Known>(released);

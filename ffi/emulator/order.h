@@ -2,10 +2,11 @@
 // slot of a clock is a thread of the cluster, or what copies memory on a thread's or an mbarrier's
 // behalf. Modelled are
 //   bar and barrier (arrive releases, sync and red acquire too), bar.warp.sync, barrier.cluster;
-//   mbarriers: an arrival releases to those who wait for its phase, a copy that completes on one
-//   too; cp.async and bulk groups: what the thread waited for is done, for it and for whom it
-//   releases to; acquire and release accesses and atomics, and relaxed and volatile ones beside a
-//   fence.
+//   mbarriers: an arrival releases to those who wait for its phase; a copy that completes on one
+//   tells them of its own bytes, not of what its thread had done before (the ISA, "Asynchronous
+//   Operations"); cp.async and bulk groups: what the thread waited for is done, for it and for whom
+//   it releases to; acquire and release accesses and atomics, and relaxed and volatile ones beside
+//   a fence.
 // shfl, vote, redux and the like order nothing, and neither does running in one warp.
 #pragma once
 
@@ -51,7 +52,8 @@ class Order {
   // Objects where threads meet: they release to it, its phase completes, they acquire from it.
   void Release(const void* object, const Warp& warp, uint32_t mask, bool is_relaxed = false);
   void Complete(const void* object, bool keeps_older = false);
-  void Acquire(const void* object, const Warp& warp, uint32_t mask);
+  // Relaxed ones release what the thread's last fence came behind, and acquire with its next one.
+  void Acquire(const void* object, const Warp& warp, uint32_t mask, bool is_relaxed = false);
   void Forget(const void* object);  // an mbarrier begins anew
 
   void Fence(const Warp& warp, const Step& step, uint32_t mask);
@@ -104,7 +106,7 @@ class Order {
   void Publish(Known* into, uint32_t thread, const Snapshot& snapshot) const;
   void Raise(Known* into, uint32_t thread, const Snapshot& snapshot) const;
   bool PublishFenced(Known* into, uint32_t thread, uint8_t least_scope) const;
-  void Learn(uint32_t thread, const View& news);
+  void Learn(View* known, const View& news);
   Known& At(Locations& locations, const uint8_t* place);
   uint32_t Agent(int kind, uint32_t thread) const { return (1 + kind) * threads_ + thread; }
 
@@ -120,7 +122,8 @@ class Order {
   std::unordered_map<const void*, uint32_t> mbarriers_;  // the copier that completes on it
   std::unordered_map<uint32_t, Snapshot> fenced_;
   std::unordered_map<uint32_t, Seen> seen_;
-  Locations narrow_, wide_;  // what was released there: within the cluster, to every CTA
+  std::vector<View> waited_;  // of every thread: what its relaxed waits came behind
+  Locations narrow_, wide_;   // what was released there: within the cluster, to every CTA
   uint32_t read_slot_ = 0, write_slot_ = 0;
   Known end_;
 };

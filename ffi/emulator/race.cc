@@ -48,6 +48,11 @@ uint64_t AccessBytes(const Instruction& i) {
   }
 }
 
+bool CompletesAlone(const Instruction& i) {
+  return i.op == Op::kCpAsyncBulk || i.op == Op::kStAsync || i.op == Op::kRedAsync ||
+         (i.op == Op::kMbarrierArrive && i.Has(Mod::kRelaxed));
+}
+
 int Shift(const Program& program, Space space) {
   uint64_t least = 16;
   for (const Step& step : program.steps) {
@@ -138,7 +143,11 @@ void Race::Visit(Warp& w, const Step& s, const Touch& touch, uint32_t mask, Cell
   // Asynchronous reductions are atomic at each element, other copies weak.
   if (is_copy) scope = i.op == Op::kCpReduceBulk || i.op == Op::kRedAsync ? 3 : 0;
   // Operations on an mbarrier are atomic; that it has been made must be known by other means.
+  // Copies that will complete on it, and relaxed arrivals, tell those who wait of nothing else that
+  // their thread has done.
   bool is_mbarrier = touch.access == Access::kMbarrier;
+  bool tells_nothing_else = is_mbarrier && CompletesAlone(i);
+  is_copy |= tells_nothing_else;
   if (is_mbarrier) scope = i.Has(Mod::kInit) || i.Has(Mod::kInval) ? 0 : 3;
   Attempt attempt{w, s, touch, scope, IsWrite(touch.access), is_copy};
   uint64_t address_mask = is_shared ? (uint64_t{1} << kSharedRankShift) - 1 : ~uint64_t{0};
@@ -147,6 +156,7 @@ void Race::Visit(Warp& w, const Step& s, const Touch& touch, uint32_t mask, Cell
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     int lane = __builtin_ctz(rest);
     uint32_t thread = order_.SlotOf(w, lane);
+    if (tells_nothing_else) order_.BeginCopy(Order::Copier::kMbarrier, thread, touch.place(lane));
     if (record == 0 || order_.Now(thread).clock != clock || is_copy) {
       clock = order_.Now(thread).clock;
       record = RecordOf(attempt, lane);

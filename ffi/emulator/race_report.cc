@@ -23,21 +23,24 @@ void Race::Report(const Attempt& attempt, const Record& record, uint32_t lane_of
                        : is_write  ? "write of"
                                    : "read of");
   };
+  // A relaxed arrival is recorded as a copy is.
+  bool is_copy = attempt.is_copy && attempt.step.source->op != Op::kMbarrierArrive;
+  bool was_copy = record.is_copy && other_step.source->op != Op::kMbarrierArrive;
   bool was_atomic = other_step.source->op == Op::kAtom || other_step.source->op == Op::kRed;
   bool is_same_warp = record.first.cluster == cluster_ && other_cta == w.cta->id &&
                       order_.ThreadOf(other_thread) / kLanes == w.index;
-  std::string mend = record.is_copy           ? "the copy has not been waited for"
-                     : attempt.is_copy        ? "nothing orders the copy behind that access"
+  std::string mend = was_copy                 ? "the copy has not been waited for"
+                     : is_copy                ? "nothing orders the copy behind that access"
                      : is_same_warp           ? "bar.warp.sync would order the threads of a warp"
                      : other_cta == w.cta->id ? "a barrier such as bar.sync would order them"
                      : record.first.cluster == cluster_
                          ? "barrier.cluster would order them"
                          : "between CTAs only atomics and fences order accesses";
-  Finding finding = MakeFinding(
-      w, attempt.step, lane, Kind::kRace,
-      "data race: " + verb(attempt.is_write, attempt.is_copy, touch.access == Access::kAtomic) +
-          " " + meaning.text + "\n  and " + verb(was_write, record.is_copy, was_atomic) +
-          " it at " + Text(other) + ", with nothing that orders the two; " + mend);
+  Finding finding =
+      MakeFinding(w, attempt.step, lane, Kind::kRace,
+                  "data race: " + verb(attempt.is_write, is_copy, touch.access == Access::kAtomic) +
+                      " " + meaning.text + "\n  and " + verb(was_write, was_copy, was_atomic) +
+                      " it at " + Text(other) + ", with nothing that orders the two; " + mend);
   finding.memory = meaning.memory;
   finding.offset = meaning.offset;
   finding.other = other;
