@@ -27,7 +27,7 @@ struct Buffer {
   uint64_t bytes = 0;
   bool is_result = false;
   bool is_aliased = false;  // a result that shares its memory with an operand
-  Int64s shape;             // the tensor's, of a device's share of it; empty where it is not known
+  Int64s shape = {};        // the tensor's, of a device's share of it; empty where it is not known
 };
 using Buffers = InlineVector<Buffer, 16>;
 

@@ -104,6 +104,8 @@ uint32_t Compiler::Argument(const Frame& frame, const Operand& operand, bool is_
     case Operand::Kind::kVariable:
       return Constant(VariableAddress(operand.variable) + static_cast<uint64_t>(operand.value),
                       is_wide);
+    case Operand::Kind::kParameter:
+      return Constant(program_->parameters + static_cast<uint64_t>(operand.value), is_wide);
     default:
       return 0;
   }
@@ -197,6 +199,9 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
   Step step;
   step.vector = i.vector;
   step.space = i.space;
+  // A parameter's address is a generic one.
+  if (i.op == Op::kLd && i.space == Space::kParam && operands[i.vector].index != kNone)
+    step.space = Space::kNone;
   step.run = SelectHandler(i);
   if (step.run == nullptr) {
     return Unimplemented("PTX line " + std::to_string(i.line) + ": `" +

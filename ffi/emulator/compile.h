@@ -32,6 +32,7 @@ struct Program {
   std::vector<uint64_t> constants;  // 32 lanes of each
   std::vector<SpecialSlot> specials;
   std::vector<uint32_t> globals;        // module variables in .global and .const, by region
+  uint64_t parameters = 0;              // address of the parameter space, the region behind them
   std::vector<std::string_view> names;  // of Warp::written's numbers
   std::vector<SharedVariable> shared_variables;
   uint32_t register_bytes = 0;

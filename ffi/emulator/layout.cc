@@ -161,7 +161,7 @@ Status Maker::LayOutVariables() {
         if (program_->globals.size() == kMaxVariables) {
           return ResourceExhausted("the kernel uses more than 4096 global variables");
         }
-        address = (kFirstVariableSlot + program_->globals.size()) << kSlotBits | kSlotMiddle;
+        address = VariableSlot(program_->globals.size());
         program_->globals.push_back(index);
     }
     if (shared > kMaxSharedBytes) {
@@ -182,6 +182,7 @@ Status Maker::LayOutVariables() {
         {variable.name, static_cast<uint32_t>(address),
          variable.is_dynamic ? 0 : static_cast<uint32_t>(variable.bytes)});
   }
+  program_->parameters = VariableSlot(program_->globals.size());
   program_->static_shared_bytes = static_cast<uint32_t>(shared);
   program_->local_bytes = static_cast<uint32_t>((local + 15) / 16 * 16);
   return {};

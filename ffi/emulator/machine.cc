@@ -158,7 +158,6 @@ Status LayOutTensors(const Function& entry, const std::vector<Buffer>& tensors,
 // .global and .const variables: memory of this run, with initialisers.
 void MakeVariables(const Program& program, std::vector<std::vector<uint64_t>>* memory,
                    std::vector<Region>* regions) {
-  auto address = [](size_t slot) { return (kFirstVariableSlot + slot) << kSlotBits | kSlotMiddle; };
   std::map<uint32_t, size_t> slots;
   for (size_t slot = 0; slot < program.globals.size(); ++slot) slots[program.globals[slot]] = slot;
   for (size_t slot = 0; slot < program.globals.size(); ++slot) {
@@ -172,11 +171,11 @@ void MakeVariables(const Program& program, std::vector<std::vector<uint64_t>>* m
       if (target == slots.end() || relocation.offset + 8 > variable.bytes) continue;
       uint64_t value;
       std::memcpy(&value, bytes + relocation.offset, 8);
-      value += address(target->second);
+      value += VariableSlot(target->second);
       std::memcpy(bytes + relocation.offset, &value, 8);
     }
     Region region;
-    region.begin = address(slot);
+    region.begin = VariableSlot(slot);
     region.end = region.begin + variable.bytes;
     region.host = bytes;
     region.is_writable = variable.space == Space::kGlobal;
@@ -244,6 +243,12 @@ Status Run(const ptx::Module& module, Programs& programs, std::string_view entry
   }
   std::vector<std::vector<uint64_t>> variables;
   MakeVariables(*launch.program, &variables, &launch.variables);
+  Region own;
+  own.begin = launch.program->parameters;
+  own.end = own.begin + parameters.size();
+  own.host = parameters.data();
+  own.name = "the parameters";
+  launch.variables.push_back(std::move(own));
   for (const Buffer& tensor : tensors) {
     if (!tensor.is_result || tensor.is_aliased || tensor.bytes == 0) continue;
     std::memset(reinterpret_cast<void*>(static_cast<uintptr_t>(tensor.address)), 0xFF,

@@ -1,6 +1,7 @@
 // mov with packing and unpacking, cvta, and the steps that compile.cc adds beside an instruction.
 #include <chrono>
 
+#include "emulator/compile.h"
 #include "emulator/handlers.h"
 #include "emulator/lanes.h"
 
@@ -72,13 +73,15 @@ Outcome Isspacep(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;
   bool is_own = i.Has(Mod::kShared) || i.Has(Mod::kSharedCta);
   uint32_t own = w.cta->rank + 1;
+  uint64_t parameters = w.cta->cluster->launch->program->parameters >> kSlotBits;
   uint32_t holds = CollectLanes(mask, [&](int l) {
     uint64_t slot = a[l] >> kSlotBits;
     if (i.Has(Mod::kLocal)) return slot == kLocalSlot;
+    if (i.Has(Mod::kParam)) return slot == parameters;
     if (i.Has(Mod::kSharedCluster)) return slot == kSharedSlot;
     uint32_t rank = static_cast<uint32_t>(a[l]) >> kSharedRankShift;
     if (is_own) return slot == kSharedSlot && (rank == 0 || rank == own);
-    return i.Has(Mod::kGlobal) && slot != kSharedSlot && slot != kLocalSlot;
+    return i.Has(Mod::kGlobal) && slot != kSharedSlot && slot != kLocalSlot && slot != parameters;
   });
   w.SetPredicate(s.args[0], mask, holds);
   return Outcome::kNext;

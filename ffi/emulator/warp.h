@@ -27,6 +27,9 @@ constexpr uint64_t kSlotMiddle = uint64_t{1} << (kSlotBits - 1);
 constexpr uint64_t kFirstTensorSlot = 1;
 constexpr uint64_t kFirstVariableSlot = 4096;
 constexpr uint64_t kMaxVariables = 4096;
+constexpr uint64_t VariableSlot(uint64_t number) {
+  return (kFirstVariableSlot + number) << kSlotBits | kSlotMiddle;
+}
 constexpr uint64_t kSharedSlot = 0x10000;  // generic addresses of .shared and .local
 constexpr uint64_t kLocalSlot = 0x10001;
 // A 32-bit shared address: the offset, and 1 + the CTA's rank when mapa made it, else 0.

@@ -132,6 +132,20 @@ Status OperandReader::AddWord(std::string_view type_name, bool is_destination, c
     operands_.push_back(operand);
     return {};
   }
+  if (symbol != nullptr && symbol->kind == Symbol::Kind::kParameter && !is_destination) {
+    const Parameter& parameter = function_.parameters[symbol->index];
+    bool is_move = instruction_.op == Op::kMov && Bits(type) == 64 && type_name == "T";
+    if (IsFloat(type) ||
+        (!is_move && !instruction_.Has(Mod::kParam) && !instruction_.Has(Mod::kParamEntry)))
+      return Wrong(atom.at, Quoted(atom.word) +
+                                " is a parameter; its address comes into a register by mov.u64 or "
+                                "cvta.param, and what it holds by ld.param");
+    operand.kind = Operand::Kind::kParameter;
+    operand.index = symbol->index;
+    operand.value = static_cast<int64_t>(parameter.offset) + atom.addend;
+    operands_.push_back(operand);
+    return {};
+  }
   if (atom.addend != 0) return Wrong(atom.at, "a register takes no offset outside [ ]");
   if (Special special; FindSpecial(atom.word, &special)) {
     if (is_destination) return Wrong(atom.at, "a special register is read-only");
@@ -260,8 +274,10 @@ Status OperandReader::AddAddress(const Term& term) {
         return Wrong(atom.at, Quoted(atom.word) + " cannot be an address");
     }
   }
+  // In a kernel a register may hold a parameter's address.
+  bool is_by_register = instruction_.op == Op::kLd && function_.is_entry;
   if (instruction_.space == Space::kParam && operand.kind != Operand::Kind::kParameter &&
-      operand.variable == kNone) {
+      operand.variable == kNone && !is_by_register) {
     return Unimplemented(At(atom.at) + ": " + Quoted(statement_.text) +
                          ": the parameter space is addressed by name only");
   }

@@ -316,3 +316,48 @@ def test_packing_of_integers():
             got = map_lanes(body, [a, b, c], np.uint32)
             want |= c.astype(np.int64) << 16 & 0xFFFFFFFF
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_what_lies_out_of_bounds_makes_zero(name: str):
+    a, b = (np.array(x, np.uint16) for x in ([0x7FF7, 1, 0x7FFF], [1, 0x7FF7, 1]))
+    assert map_lanes(f"fma.rn.oob.{name} %d, %a0, %a1, %a0;", [a, b], np.uint16).tolist() == [
+        *(0, 0),
+        0x7FFF,
+    ]
+    pair = np.array([0x7FF7_0000], np.uint32)
+    got = map_lanes(f"fma.rn.oob.relu.{name}x2 %d, %a0, %a0, %a1;", [pair, pair ^ pair], np.uint32)
+    assert got == 0
+
+
+PARAMETERS = """
+mov.b64 %rd1, p_y; cvta.param.u64 %rd2, %rd1; cvta.param.u64 %rd3, p_x;
+{}
+mov.u64 %rd7, 0;
+isspacep.param %p1, %rd2; @%p1 add.u64 %rd7, %rd7, 1;
+isspacep.param %p1, %y; @%p1 add.u64 %rd7, %rd7, 2;
+isspacep.global %p1, %rd2; @%p1 add.u64 %rd7, %rd7, 4;
+ld.param.u64 %rd4, [%rd1]; ld.u64 %rd5, [%rd2]; ld.const.u64 %rd6, [c];
+st.global.v2.u64 [%rd4], {{%rd7, %rd6}}; ld.u64 %rd4, [%rd3]; st.global.u64 [%rd5+16], %rd4;
+"""
+
+
+def test_a_parameter_has_an_address():
+    x, y = np.zeros(1, np.uint64), np.zeros(3, np.uint64)
+    text = kernel(PARAMETERS.format(""), before=".const .b64 c = 5;\n")
+    emulate(text, [x, y], block=(1, 1, 1))
+    base = 1 << 40 | 1 << 39 | x.ctypes.data & 15  # of the first tensor
+    assert y.tolist() == [1, 5, base]
+
+
+@pytest.mark.parametrize(
+    ("access", "said"),
+    [
+        ("st.u64 [%rd2], %rd1;", "write at byte offset 8 of the parameters .*may only be read"),
+        ("ld.u64 %rd4, [%rd2+8];", "of the parameters with 16 bytes: 8 bytes past its end"),
+    ],
+)
+def test_an_access_that_leaves_the_parameters(access: str, said: str):
+    text = kernel(PARAMETERS.format(access), before=".const .b64 c = 5;\n")
+    with pytest.raises(Exception, match=said):
+        emulate(text, [np.zeros(1, np.uint64), np.zeros(3, np.uint64)], block=(1, 1, 1))
