@@ -5,15 +5,16 @@ from __future__ import annotations
 from jax_ptx.dsl import ptx, reg, smem
 from jax_ptx.dsl.reg import Reg
 from jax_ptx.ops.layout import WARP, RowLayout
+from jax_ptx.ops.reduce import lanes_for
 from jax_ptx.types import DType, b64, pred, u32
 
 
 class ClusterSum:
     """Sums over all threads of a cluster.
 
-    Every warp sends its partial to each CTA (`st.async`), whose mbarrier counts the bytes that arrived:
-    no barrier of the whole cluster is in the way. Two sets of partials take turns: a warp gets a turn
-    ahead only when all warps have sent theirs, and so have read those before.
+    Every warp sends its partial to each CTA (`st.async`), whose mbarrier counts the bytes that arrived,
+    and arrives there itself: no barrier of the whole cluster is in the way. Two sets of partials take
+    turns: a warp gets a turn ahead only when all warps have sent theirs, and so have read those before.
     """
 
     def __init__(self, layout: RowLayout, in_cta: Reg, rank: Reg, dtype: DType) -> None:
@@ -25,7 +26,7 @@ class ClusterSum:
             rank: the CTA's number in the cluster.
             dtype: the type of the sums.
         """
-        self._bytes = dtype.bits // 8
+        self._dtype, self._bytes = dtype, dtype.bits // 8
         warps = layout.threads // WARP
         self._count = layout.cluster * warps
         partials = smem.alloc(dtype, (2, self._count))
@@ -33,15 +34,17 @@ class ClusterSum:
         self._leads = in_cta == 0
         with ptx.if_(self._leads):
             for turn in range(2):
-                ptx.inst.mbarrier.init.shared__cta.b64(ptx.addr(barriers, 8 * turn), 1)
+                ptx.inst.mbarrier.init.shared__cta.b64(
+                    ptx.addr(barriers, 8 * turn), 1 + self._count
+                )
             ptx.inst.fence.mbarrier_init.release.cluster()
         ptx.cluster.arrive()
         lane = in_cta & (WARP - 1)
         self._sends = lane < layout.cluster
         self._barrier, at, own = reg.from_(barriers, u32), reg.from_(partials, u32), reg.scalar(u32)
         self._read_at = reg.from_(at, u32)
-        read = lane & (min(self._count, WARP) - 1)
-        ptx.inst.mad.lo.u32(self._read_at, read, self._bytes, self._read_at)
+        self._lane = lane & (lanes_for(self._count) - 1)
+        ptx.inst.mad.lo.u32(self._read_at, self._lane, self._bytes, self._read_at)
         ptx.inst.mad.lo.u32(own, rank, warps, in_cta >> 5)
         ptx.inst.mad.lo.u32(at, own, self._bytes, at)
         # Lane k of every warp writes to CTA k.
@@ -67,23 +70,30 @@ class ClusterSum:
         ptx.inst.mbarrier.arrive.expect_tx.shared__cta.b64(
             "_", ptx.addr(barrier), set_bytes, pred=self._leads
         )
+        # Its release covers what the warp read a turn ago; that of st.async covers its own bytes alone.
+        ptx.inst.bar.warp.sync(0xFFFFFFFF)
+        peer_barrier = ptx.addr(_of_turn(self._peer_barrier, odd, 8))
         send = ptx.inst.st.async_.shared__cluster.mbarrier__complete_tx__bytes
         getattr(send, value.dtype.name)(
             ptx.addr(_of_turn(self._peer_at, odd, set_bytes)),
             value,
-            ptx.addr(_of_turn(self._peer_barrier, odd, 8)),
+            peer_barrier,
             pred=self._sends,
         )
+        ptx.inst.mbarrier.arrive.shared__cluster.b64("_", peer_barrier, pred=self._sends)
         with ptx.while_(lambda: ~_is_complete(barrier, parity)):
             pass
-        load = getattr(ptx.inst.ld.shared, value.dtype.name)
-        at = _of_turn(self._read_at, odd, set_bytes)
-        load(value, ptx.addr(at))
-        for first in range(WARP, self._count, WARP):
-            more = reg.scalar(value.dtype)
-            load(more, ptx.addr(at, first * self._bytes))
-            value += more
-        ptx.warp.reduce_sum(value, width=min(self._count, WARP))
+        at, width = _of_turn(self._read_at, odd, set_bytes), lanes_for(self._count)
+        for first in range(0, self._count, WARP):
+            left = self._count - first
+            part = reg.scalar(self._dtype, init=0.0 if left < width else None)
+            getattr(ptx.inst.ld.shared, self._dtype.name)(
+                part,
+                ptx.addr(at, first * self._bytes),
+                pred=self._lane < left if left < width else None,
+            )
+            value.assign(value + part if first else part)
+        ptx.warp.reduce_sum(value, width=width)
         self._turn += 1
 
 
@@ -95,8 +105,11 @@ def _of_turn(first: Reg, odd: Reg, stride: int) -> Reg:
 
 
 def _is_complete(barrier: Reg, parity: Reg) -> Reg:
-    """Whether the phase of that parity is complete; the thread sleeps a while if not."""
+    """Whether the phase of that parity is complete; the thread sleeps a while if not.
+
+    Without a scope: ptxas makes an acquire of the cluster's throw all of L1 away.
+    """
     done = reg.scalar(pred)
-    wait = ptx.inst.mbarrier.try_wait.parity.acquire.cluster.shared__cta.b64
+    wait = ptx.inst.mbarrier.try_wait.parity.shared__cta.b64
     wait(done, ptx.addr(barrier), parity)
     return done

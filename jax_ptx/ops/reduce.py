@@ -16,7 +16,7 @@ def row_sum(value: Reg, thread: Reg, threads: int, parity: Reg | None = None) ->
     Args:
         value: a register of a float type.
         thread: this thread's number in the CTA, read only when the row takes several warps.
-        threads: a power of two.
+        threads: a power of two up to 32, or a multiple of 32.
         parity: in a loop, a 32-bit register that is 0 and 1 by turns, the same in all threads: the
             partials of one pass must not overwrite those that a slower warp still reads.
     """
@@ -25,12 +25,22 @@ def row_sum(value: Reg, thread: Reg, threads: int, parity: Reg | None = None) ->
     if threads <= WARP:
         return
     warps = threads // WARP
+    width = lanes_for(warps)
     partials = smem.alloc(value.dtype, (1 if parity is None else 2, warps))
     slot = 0 if parity is None else parity
     with ptx.if_((thread & (WARP - 1)) == 0):
         partials[slot, thread >> 5] = value
     ptx.bar.sync(0)
     # Each warp sums the partials by itself: cheaper than a second barrier for one warp's result.
-    partial = partials[slot, thread & (warps - 1)]
-    getattr(ptx.inst.mov, value.dtype.name)(value, partial)
-    ptx.warp.reduce_sum(value, width=warps)
+    lane = thread & (width - 1)
+    if width == warps:
+        getattr(ptx.inst.mov, value.dtype.name)(value, partials[slot, lane])
+    else:
+        partial = partials[slot, lane.min(warps - 1)]
+        getattr(ptx.inst.selp, value.dtype.name)(value, partial, 0.0, lane < warps)
+    ptx.warp.reduce_sum(value, width=width)
+
+
+def lanes_for(n_partials: int) -> int:
+    """Lanes that sum so many partials: a power of two, at most a warp."""
+    return min(WARP, 1 << (n_partials - 1).bit_length())
