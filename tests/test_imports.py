@@ -48,6 +48,7 @@ ALLOWED = {
     "ops.declare": ("dsl", "kernel", "launch"),
     "ops.rows": ("dsl", "ops"),
     "ops.ring": ("types", "dsl", "ops"),
+    "ops.bulk": ("types", "dsl", "ops"),
     "ops.cluster": ("types", "dsl", "ops.layout", "ops.reduce"),
     "ops.target": ("ops.layout",),
     "ops.vectors": ("types", "dsl", "ops.layout"),

@@ -23,7 +23,8 @@ class RowLayout:
     Attributes:
         n: elements of a row.
         vector: elements of one access; divides n, so that no access crosses a row's end.
-        threads: threads of one row, a power of two; up to 32 of them share a warp with other rows.
+        threads: threads of one row: a power of two up to 32, which share a warp with other rows, or a
+            multiple of 32.
         rows: rows of a CTA; 1 where a row takes several warps, since its barrier is the CTA's.
         cluster: CTAs of a cluster that share a row, each a contiguous part of it.
     """
@@ -59,6 +60,10 @@ class RowLayout:
         """Threads of a CTA."""
         return self.threads * self.rows
 
+    def starts_aligned(self, dtype: DType) -> bool:
+        """Whether every row starts at a multiple of 16 bytes."""
+        return self.vector * dtype.bits // 8 == ACCESS_BYTES
+
 
 def row_layout(
     n: int, dtype: DType, *, max_accesses: int, max_elements: int, cta_threads: int
@@ -89,6 +94,13 @@ def slot_bytes(layout: RowLayout, dtype: DType, n_tensors: int) -> int | None:
     if access_bytes < MIN_ASYNC_BYTES:
         return None
     return n_tensors * layout.steps * layout.cta_threads * access_bytes
+
+
+def bulk_slot_bytes(layout: RowLayout, dtype: DType, n_tensors: int) -> int:
+    """The same for bulk copies, of whole 16 bytes: of a CTA's part of one row, wherever it starts."""
+    n_bytes = layout.part * dtype.bits // 8
+    pieces = -(-n_bytes // ACCESS_BYTES) + (0 if layout.starts_aligned(dtype) else 1)
+    return n_tensors * pieces * ACCESS_BYTES
 
 
 def has_large_clusters(target: int) -> bool:

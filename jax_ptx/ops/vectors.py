@@ -67,13 +67,22 @@ class Elements:
             _access(instruction, packed_type, len(part))(_operand(part), at, pred=pred)
         return registers
 
-    def load_shared(self, offset_bytes: int, count: int) -> list[Reg]:
-        """Loads a vector from shared memory into packed registers; the pointer is a shared address."""
+    def load_shared(self, offset_bytes: int, count: int, pred: Reg | None = None) -> list[Reg]:
+        """The same from shared memory: the pointer is a shared address, the offset in bytes."""
         packed_type, n_packed = _packed(self.dtype, count)
-        registers = [reg.scalar(packed_type) for _ in range(n_packed)]
+        init = None if pred is None else 0
+        registers = [reg.scalar(packed_type, init=init) for _ in range(n_packed)]
         for at, part in self._accesses(0, registers, offset_bytes):
-            _access(ptx.inst.ld.shared, packed_type, len(part))(_operand(part), at)
+            _access(ptx.inst.ld.shared, packed_type, len(part))(_operand(part), at, pred=pred)
         return registers
+
+    def store_shared(
+        self, offset_bytes: int, registers: Sequence[Reg], count: int, pred: Reg | None = None
+    ) -> None:
+        """Stores packed registers to shared memory as a vector of so many elements."""
+        packed_type, _ = _packed(self.dtype, count)
+        for at, part in self._accesses(0, registers, offset_bytes):
+            _access(ptx.inst.st.shared, packed_type, len(part))(at, _operand(part), pred=pred)
 
     def store(self, offset: int, values: Sequence[Reg], pred: Reg | None = None) -> None:
         """Rounds wide values to the elements' type and stores them as a vector."""

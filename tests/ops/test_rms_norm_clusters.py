@@ -8,16 +8,22 @@ import numpy as np
 import pytest
 
 import jax_ptx
+from jax_ptx import emulate
 from jax_ptx.ops import target
 from jax_ptx.ops.rms_norm.config import backward_config, forward_config
+from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.types import by_numpy_name
+from tests.ops import oracle
 from tests.ops.test_rms_norm_values import draw
+from tests.tolerance import assert_close
 
-# Rows and n: a cluster of two, with less than a turn each, and several; of four; of eight, forward too.
+# Rows and n: a cluster of two, with less than a turn each, and several; with a number of warps that is no
+# power of two; of four; of eight, forward too.
 BACKWARD = [
     (5, 16384, "bfloat16"),
     (3, 18432, "float16"),
     (140, 8224, "float32"),
+    (35, 32768, "bfloat16"),
     (2, 65536, "float32"),
 ]
 FORWARD = [(17, 131072, "bfloat16"), (2, 131072, "float32"), (1, 100000, "bfloat16")]
@@ -52,6 +58,69 @@ def test_rows_that_ctas_share(rows: int, n: int, dtype: str) -> None:
     for a, b in zip(got, expected, strict=True):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
         np.testing.assert_allclose(a, b, rtol=2 * eps, atol=2 * eps * np.abs(b).max())
+
+
+# A CTA has more rows than slots: aligned ones; those of 2, 4 and 8 bytes, whose last may end within 16 bytes.
+@pytest.mark.parametrize(
+    ("rows", "n", "dtype"),
+    [
+        (2645, 1032, "bfloat16"),
+        (2645, 1025, "float16"),
+        (2641, 1026, "bfloat16"),
+        (1985, 515, "float32"),
+        (3, 10007, "bfloat16"),
+    ],
+)
+def test_rows_that_bulk_copies_bring(rows: int, n: int, dtype: str) -> None:
+    config = backward_config(n, by_numpy_name(dtype), 90)
+    assert config
+    assert config.bulk
+    x, dy = (draw((rows, n), dtype, seed) for seed in (0, 1))
+    w = draw(n, "float32", 2)
+    norm = lambda *a: jax_ptx.rms_norm(*a, eps=1e-5, implementation="ptx")
+    got_dx, got_dw = jax.vjp(norm, x, w)[1](dy)
+    dx, dw, size = oracle.rms_norm_grad(x, w, dy, eps=1e-5)
+    assert_close(got_dx, dx, n, scale=size)
+    assert_close(got_dw, dw.sum(0), n, scale=np.abs(dw).sum(0))
+
+
+# A CTA's rows by bulk copies, aligned and not; a cluster's by cp.async and by bulk copies. Dw alone needs
+# no sum over the row.
+@pytest.mark.parametrize("need_dx", [True, False])
+@pytest.mark.parametrize("n", [1032, 1025, 16384, 24576 + 16384])
+def test_nothing_races_where_ctas_take_rows_by_turns(n: int, need_dx: bool) -> None:
+    config = backward_config(n, by_numpy_name("bfloat16"), 90)
+    assert config
+    rows, runs, ctas = 2 * config.slots + 3, 2, 2 * config.layout.cluster
+    launch = backward_launch(
+        n=n,
+        x_dtype="bfloat16",
+        weight_dtype=None,
+        grouped=False,
+        weight_offset=0.0,
+        addend=False,
+        need_dx=need_dx,
+        runs=runs,
+        final=False,
+        one_block=True,
+        target=90,
+    )
+    assert launch
+    x, dy = (draw((rows, n), "bfloat16", seed) for seed in (0, 1))
+    types = [jax.ShapeDtypeStruct((rows, n), jnp.bfloat16)] if need_dx else []
+    types.append(jax.ShapeDtypeStruct((ctas, n // config.layout.cluster), jnp.float32))
+    report = emulate(
+        launch,
+        x,
+        dy,
+        np.ones(rows, np.float32),
+        result_types=types,
+        race_check=True,
+        schedule="shuffled",
+    )
+    dw = np.asarray(report.outputs[-1]).reshape(runs, n).sum(0)
+    expected = (np.asarray(x, np.float64) * np.asarray(dy, np.float64)).sum(0)
+    np.testing.assert_allclose(dw, expected, atol=1e-4)
 
 
 def test_the_results_do_not_depend_on_the_rows_that_come_with_a_row() -> None:

@@ -16,6 +16,7 @@ from jax_ptx.ops.layout import (
     MAX_THREADS,
     WARP,
     RowLayout,
+    bulk_slot_bytes,
     has_large_clusters,
     row_layout,
     slot_bytes,
@@ -60,17 +61,24 @@ MOST_COLUMNS_16_BIT = 24
 EXTREME_COLUMNS_16_BIT = 32
 # Elements of 32 bits take twice the registers (537 MB of float32 rows of 4,096: 371, and 405 with 16).
 COLUMNS_32_BIT = 8
-BACKWARD_MAX_THREADS = 512
+MAX_THREADS_FEW_COLUMNS = 640
+MAX_THREADS_MANY_COLUMNS = 512
 BACKWARD_CTA_THREADS = 256  # threads that short rows share; 128 with many columns
 # Rows in shared memory: one that is read, the others on their way.
 SLOTS = 3
 PORTABLE_RING_BYTES = 96 * 1024  # every target has 99 KiB for a CTA
-LARGE_RING_BYTES = 144 * 1024  # L1 has the rest (rows of 131,072: 209, and 243 with 192 KiB)
-# What the CTAs of an SM have together (rows of 2,048: 194 with five CTAs of 128 threads, 242 with two; of
-# 4,096: 191 with two of 256, 203 with three).
+# What the CTAs of an SM have together (rows of 2,048: 194 with five CTAs of 128 threads, 242 with two).
 SM_RING_BYTES = 144 * 1024
 SM_THREADS = 640
 MAX_CTAS = 5
+# A cluster's CTAs have an SM each, and as much of it as leaves room for no other.
+CLUSTER_RING_BYTES = 128 * 1024
+# With bulk copies fewer bytes on their way are faster (rows of 4,096, two CTAs: 188 with two slots, 189 with
+# three, and 205 with three CTAs; of 8,192: 191 with two slots, 200 with three or four; of 2,560: 187 with
+# three CTAs, 202 with four; of 3,584: 189 with two, 203 with three).
+BULK_SM_BYTES = 92 * 1024
+BULK_SM_THREADS = 512
+BULK_SLOTS = 4
 MIN_ROWS_PER_PARTIAL = 2  # fewer would cost memory under vmap
 # A dimension may be sharded into any number of parts up to this that divides it, or as many as devices.
 MAX_SPLITS = 8
@@ -132,11 +140,13 @@ class BackwardConfig:
     layout: how the threads share a row.
     slots: rows that shared memory holds; 0: none, a row is loaded when its turn comes.
     runs: CTAs, or clusters, that share the rows, each with its own sum of dw.
+    bulk: whether bulk copies bring the rows there.
     """
 
     layout: RowLayout
     slots: int
     runs: int
+    bulk: bool = False
 
 
 def backward_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
@@ -144,14 +154,42 @@ def backward_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
     layout = _backward_layout(n, dtype, target)
     if layout is None:
         return None
-    ring_bytes = LARGE_RING_BYTES if has_large_clusters(target) else PORTABLE_RING_BYTES
-    slots = _slots(layout, dtype, 2, ring_bytes)
+    if layout.rows == 1 and has_large_clusters(target) and dtype.bits <= 32:
+        config = _bulk_config(layout, dtype)
+        if config:
+            return config
+    slots = _slots(layout, dtype, 2, _ring_bytes(layout, target))
     if layout.cluster > 1:
         return BackwardConfig(layout, slots, CLUSTERS[layout.cluster])
     ctas = min(SM_THREADS // layout.cta_threads, MAX_CTAS)
     if slots:
         ctas = min(ctas, SM_RING_BYTES // (slots * (slot_bytes(layout, dtype, 2) or 1)))
     return BackwardConfig(layout, slots, SMS * max(ctas, 1))
+
+
+def _bulk_config(layout: RowLayout, dtype: DType) -> BackwardConfig | None:
+    """With bulk copies; None: with others, or none."""
+    slot = bulk_slot_bytes(layout, dtype, 2)
+    if layout.cluster > 1:
+        slots = min(CLUSTER_SLOTS, CLUSTER_RING_BYTES // slot)
+        # Not for two CTAs (rows of 16,384: 205, and 192 with cp.async; of 65,536, eight: 193, and 205).
+        bulk = layout.cluster > 2 and slots > 1
+        return BackwardConfig(layout, slots, CLUSTERS[layout.cluster], True) if bulk else None
+    if layout.starts_aligned(dtype):
+        ctas = min(max(BULK_SM_THREADS // layout.threads, 1), MAX_CTAS)
+        slots = min(BULK_SLOTS, BULK_SM_BYTES // (ctas * slot))
+    else:
+        # Smaller accesses to shared memory take more threads (rows of 4,097: 204 with two CTAs of 288; of
+        # 10,007: 212. Loads of 2 bytes instead: 248 and 406).
+        ctas, slots = min(max(SM_THREADS // layout.threads, 1), MAX_CTAS), SLOTS
+        slots = min(slots, SM_RING_BYTES // (ctas * slot))
+    return BackwardConfig(layout, slots, SMS * ctas, True) if slots > 1 else None
+
+
+def _ring_bytes(layout: RowLayout, target: int) -> int:
+    if not has_large_clusters(target):
+        return PORTABLE_RING_BYTES
+    return CLUSTER_RING_BYTES if layout.cluster > 1 else SM_RING_BYTES
 
 
 def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
@@ -169,16 +207,17 @@ def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
     few = ROW_COLUMNS if narrow else COLUMNS_32_BIT
     most = MOST_COLUMNS_16_BIT if narrow else ROW_COLUMNS
     clusters = _clusters(RowLayout(n, vector, WARP, 1), dtype, target)
-    for cluster in clusters:
-        part, threads = n // cluster, WARP
-        while threads * few < part:
-            threads *= 2
-        if threads > BACKWARD_MAX_THREADS or (narrow and threads // 2 * most >= part):
-            threads //= 2
-        if threads <= BACKWARD_MAX_THREADS and threads * most >= part:
+    choices = [(c, few, MAX_THREADS_FEW_COLUMNS) for c in clusters]
+    choices += [(c, most, MAX_THREADS_MANY_COLUMNS) for c in clusters]
+    choices.sort(key=lambda choice: choice[0])
+    if narrow:
+        choices.append((clusters[-1], EXTREME_COLUMNS_16_BIT, MAX_THREADS_MANY_COLUMNS))
+    for cluster, columns, most_threads in choices:
+        # As many warps as it takes, no power of two (rows of 18,432: 188 with 576 threads of 16 columns,
+        # 193 with 512 of 24; of 3,072: 191 with 192, 202 with 128).
+        threads = WARP * math.ceil(n // cluster / vector / (columns // vector) / WARP)
+        if threads <= most_threads:
             return RowLayout(n, vector, threads, 1, cluster)
-    if narrow and n <= clusters[-1] * BACKWARD_MAX_THREADS * EXTREME_COLUMNS_16_BIT:
-        return RowLayout(n, vector, BACKWARD_MAX_THREADS, 1, clusters[-1])
     return None
 
 

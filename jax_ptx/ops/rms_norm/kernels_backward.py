@@ -19,6 +19,7 @@ from jax_ptx.dsl.reg import Reg
 from jax_ptx.dsl.tile import RunTime, Tensor, Tile
 from jax_ptx.launch import Launch
 from jax_ptx.ops import vectors
+from jax_ptx.ops.bulk import BulkRing
 from jax_ptx.ops.cluster import ClusterSum
 from jax_ptx.ops.declare import MAX_GRID, launch_of
 from jax_ptx.ops.layout import PORTABLE, RowLayout
@@ -157,19 +158,32 @@ def _backward(
     """The kernel's body."""
     layout = config.layout
     in_cta = reg.from_(ptx.special.tid.x(), u32)
-    this = Row(layout, in_cta & (layout.threads - 1))
-    in_group = in_cta >> (layout.threads.bit_length() - 1)
+    this, in_group = Row(layout, in_cta), reg.scalar(u32, init=0)
+    if layout.rows > 1:
+        this = Row(layout, in_cta & (layout.threads - 1))
+        in_group = in_cta >> (layout.threads.bit_length() - 1)
     rank = reg.from_(ptx.special.cluster_ctarank(), u32) if layout.cluster > 1 else None
     first, turn, end = runs.of(layout)
     number = first + in_group
     p_rstd, px, pdy = elements_of(rstd), elements_of(x), elements_of(dy)
     p_addend, p_dx = first_of(addend), first_of(dx)
+    n_bytes = ptx.run_time_dim("rows") * (layout.n * px.bytes)
+    ends = [px.pointer + n_bytes, pdy.pointer + n_bytes]
     for p in (px, pdy, p_addend, p_dx):
         if p:
             p.skip(number, layout.n)
-            this.skip_to_own(p, rank)
     p_rstd.skip(number)
     inside = this.predicates(None)
+    bulk = None
+    if config.bulk and dw:  # without dw a CTA has no second row
+        parts = [px.copy(), pdy.copy()]
+        if rank is not None:
+            for p in parts:
+                p.skip(rank, layout.part)
+        bulk = BulkRing(layout, parts, turn, in_cta, config.slots, ends)
+    for p in (px, pdy, p_addend, p_dx):
+        if p:
+            this.skip_to_own(p, rank)
     weights = _load_weight(this, rank, weight, number if grouped else None, inside)
     wide = vectors.wide_type(px.dtype)
     sums = [reg.scalar(wide, init=0.0) for _ in range(layout.steps * layout.vector)] if dw else []
@@ -182,7 +196,10 @@ def _backward(
         return [row if p is None else p & row for p in inside]
 
     ring = None
-    if config.slots and dw:  # without dw a CTA has no second row
+    if bulk:
+        for ahead in range(config.slots):
+            bulk.fill(exists(ahead))
+    elif config.slots and dw:
         ring = Ring(layout, [px, pdy], turn, in_cta, config.slots, wide)
         for ahead in range(config.slots - 1):
             ring.fill(accesses(exists(ahead)))
@@ -190,6 +207,8 @@ def _backward(
     if rank is not None:
         cluster_sum = ClusterSum(layout, in_cta, rank, wide)
         cluster_sum.ready()
+    elif bulk:
+        ptx.bar.sync(0)
     (following,) = p_rstd.load(0, 1, exists(0))
     parity = reg.scalar(u32, init=0)
 
@@ -198,6 +217,8 @@ def _backward(
             cluster_sum(total)
         else:
             row_sum(total, in_cta, layout.threads, parity)
+        if bulk:  # every thread has read the row: its part is in the sum
+            bulk.fill(exists(config.slots))
 
     # Rows of one CTA advance together: every thread takes part in each reduction.
     with ptx.while_(lambda: first < end):
@@ -206,18 +227,23 @@ def _backward(
         addends = this.load(p_addend, current) if p_addend else None
         p_rstd.skip(turn)
         following.assign(p_rstd.load(0, 1, exists(1))[0])
-        if ring:
+        if bulk:
+            x_row, dy_row = bulk.read(inside)
+        elif ring:
             # Into the slot of the row before this one, which this thread has used up.
             ring.fill(accesses(exists(config.slots - 1)))
             x_row, dy_row = ring.read()
-            row = _Loaded(x_row, dy_row, addends)
         else:
-            row = _Loaded(this.load(px, current), this.load(pdy, current), addends)
+            x_row, dy_row = this.load(px, current), this.load(pdy, current)
             for p in (px, pdy):
                 p.skip(turn, layout.n)
+        row = _Loaded(x_row, dy_row, addends)
         weight_type = weight.dtype if weight else None
         gradient = Gradient(px.dtype, scale, weight_type, weight_offset)
         _one_row(this, reduce, row, weights, gradient, sums, p_dx, current)
+        if bulk and not p_dx:
+            ptx.bar.sync(0)
+            bulk.fill(exists(config.slots))
         for p in (p_addend, p_dx):
             if p:
                 p.skip(turn, layout.n)
