@@ -283,25 +283,25 @@ def test_forward_mode_and_transformations() -> None:
 # ---- tracing ----
 
 
-def operator_cases(kernel: bool) -> list[tuple[str, tuple[Any, ...]]]:
+def operator_cases(kernel: int) -> list[tuple[str, tuple[Any, ...]]]:
     x, other = draw(3, N, grad=True), draw(3, N, seed=1, grad=True)
     weight, rstd = draw(N, seed=2, grad=True), torch.rand(3) + 1
     return [
-        ("rms_norm", (x, weight, 1e-6, 1.0, False, kernel)),
-        ("rms_norm", (draw(2, 2, N, dtype=torch.bfloat16), None, 1e-6, 0.0, False, kernel)),
-        ("add_rms_norm", (x, other, weight, 1e-6, 0.0, True, kernel)),
-        ("rms_norm_backward", (x, other, rstd, weight, None, 1e-6, 0.0, True, True, kernel)),
+        ("rms_norm", (x, weight, kernel, 1e-6, 1.0, False)),
+        ("rms_norm", (draw(2, 2, N, dtype=torch.bfloat16), None, kernel, 1e-6, 0.0, False)),
+        ("add_rms_norm", (x, other, weight, kernel, 1e-6, 0.0, True)),
+        ("rms_norm_backward", (x, other, rstd, weight, None, kernel, 1e-6, 0.0, True, True)),
         (
             "rms_norm_backward",
-            (x, other, rstd, weight, draw(3, N, seed=4), 1e-6, 0.0, False, True, kernel),
+            (x, other, rstd, weight, draw(3, N, seed=4), kernel, 1e-6, 0.0, False, True),
         ),
     ]
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("case", range(len(operator_cases(False))))
+@pytest.mark.parametrize("case", range(len(operator_cases(0))))
 def test_opcheck(case: int, implementation: Any) -> None:
-    name, arguments = operator_cases(implementation == "ptx")[case]
+    name, arguments = operator_cases(int(implementation == "ptx"))[case]
     results = torch.library.opcheck(getattr(torch.ops.jax_ptx, name).default, arguments)
     assert len(results) == 4
     assert set(results.values()) == {"SUCCESS"}
@@ -309,7 +309,7 @@ def test_opcheck(case: int, implementation: Any) -> None:
 
 def test_a_derivative_of_the_operators_rstd() -> None:
     x, weight = leaves((3, 5), (5,))
-    options = (EPS, 0.0, False, False)
+    options = (0, EPS, 0.0, False)
     assert torch.autograd.gradcheck(
         lambda *a: torch.ops.jax_ptx.rms_norm(*a, *options), (x, weight)
     )

@@ -39,7 +39,9 @@ def backward(
     normal, dn = wide * rstd, dy.to(wide.dtype)
     dw = None
     if weight is not None:
-        dw = (dn * normal).unsqueeze(0).flatten(0, -2).sum(0).to(weight.dtype)
+        rows = tuple(range(x.dim() - 1))
+        dw = dn * normal
+        dw = (dw.sum(rows) if rows else dw).to(weight.dtype)
         dn = dn * _wide_weight(weight, wide, options)
     dx = rstd * (dn - normal * (dn * normal).mean(-1, keepdim=True))
     if addend is not None:

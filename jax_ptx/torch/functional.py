@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.autograd import forward_ad
 
-from jax_ptx.torch import formula, ops
+from jax_ptx.torch import formula, ops, sharding
 from jax_ptx.torch.plan import Optional, Plan, checked_plan
 
 Implementation = Literal["ptx", "torch"]
@@ -23,6 +23,7 @@ _NVIDIA = torch.version.hip is None  # ROCm's devices call themselves "cuda" too
 # Found once: a call spends most of its time on looking names up.
 _is_compiling = torch.compiler.is_compiling
 _are_functorch_transforms_active = torch._C._are_functorch_transforms_active
+_is_legacy_batchedtensor = torch._C._functorch.is_legacy_batchedtensor
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _get_tracing_state = torch._C._get_tracing_state
 # Whether autocast casts the operands of this PyTorch's own rms_norm; that of 2.11 did not.
@@ -42,7 +43,8 @@ def rms_norm(
 
     `y = x / sqrt(mean(x**2, -1) + eps) * (weight_offset + weight)`; statistics and products are float32
     (float64 for float64), and the result is rounded once. The backward pass is one kernel too, and
-    derivatives of any order exist.
+    derivatives of any order exist. Under torch.func's transformations (vmap, jvp, grad) and for batched
+    gradients the plain formula runs. DTensors keep their rows where they are.
 
     Args:
         x: `[..., n]`; float16, bfloat16, float32 or float64. A kernel reads rows that lie n elements
@@ -101,6 +103,11 @@ def add_rms_norm(
         TypeError: as for `rms_norm`, or for a residual whose dtype is not x's.
         ValueError: as for `rms_norm`, or for a residual whose shape is not x's.
     """
+    if not isinstance(residual, torch.Tensor):
+        raise TypeError(
+            f"add_rms_norm: residual must be a tensor of x's shape, got {type(residual).__name__}; "
+            "rms_norm takes none"
+        )
     options = (eps, weight_offset, round_before_weight)
     y, added = _call(x, residual, weight, options, implementation)
     return y, added
@@ -168,7 +175,8 @@ def _registered(
     eps, weight_offset, rounding = options
     if eps is None:
         eps = torch.finfo(formula.wide_dtype(x.dtype)).eps
-    rest = (weight, eps, weight_offset, rounding, kernel)
+    sharding.register()
+    rest = (weight, int(kernel), eps, weight_offset, rounding)
     if residual is None:
         return ops.rms_norm(x, *rest)[0], None
     return ops.add_rms_norm(x, residual, *rest)[:2]
@@ -178,13 +186,15 @@ def _gradients(
     plan: Plan, saved: Any, dy: torch.Tensor, addend: Optional, need_dx: bool, need_dw: bool
 ) -> tuple[Optional, Optional]:
     x, weight, rstd = saved
+    options = plan.options
+    if _are_functorch_transforms_active() or _is_legacy_batchedtensor(dy):  # is_grads_batched=True
+        dx, dw = formula.backward(x, dy, weight, addend, options)
+        return dx, dw if need_dw else None
     if (
         torch.is_grad_enabled()
     ):  # create_graph=True: the operator has a derivative, the plan has none
-        options = (plan.options.eps, plan.options.weight_offset)
-        return ops.rms_norm_backward(
-            x, dy, rstd, weight, addend, *options, need_dx, need_dw, plan.kernel
-        )
+        rest = (int(plan.kernel), options.eps, options.weight_offset, need_dx, need_dw)
+        return ops.rms_norm_backward(x, dy, rstd, weight, addend, *rest)
     return plan.backward(x, dy, rstd, weight, addend, need_dx, need_dw)
 
 
@@ -210,6 +220,8 @@ class _AddRMSNorm(torch.autograd.Function):
         ctx.save_for_backward(added, weight, rstd)
         ctx.plan = plan
         ctx.set_materialize_grads(False)
+        if not any(ctx.needs_input_grad[:2]):
+            ctx.mark_non_differentiable(added)
         return y, added
 
     @staticmethod

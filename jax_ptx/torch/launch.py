@@ -97,7 +97,9 @@ class Runner:
         if device < 0:
             # As bytes: numpy has neither bfloat16 nor float8.
             buffers = [*map(self.operand, operands), *results]
-            arrays = [tensor.reshape(-1).view(torch.uint8).numpy() for tensor in buffers]
+            # A single element counts as contiguous whatever its stride, but not for a view.
+            flat = [tensor.as_strided((tensor.numel(),), (1,)) for tensor in buffers]
+            arrays = [tensor.view(torch.uint8).numpy() for tensor in flat]
             _ext.emulate(self.attributes, arrays, len(results))
             return
         launcher = self.launcher

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,9 +39,16 @@ class RMSNorm(torch.nn.RMSNorm):
         weight_offset: float = 0.0,
         implementation: Implementation | None = None,
     ) -> None:
-        self.weight_offset = weight_offset  # which `reset_parameters`, called by super, reads
-        shape = normalized_shape if isinstance(normalized_shape, int) else list(normalized_shape)
-        super().__init__(shape, eps, elementwise_affine, device, dtype)
+        if isinstance(weight_offset, bool) or not isinstance(weight_offset, numbers.Real):
+            raise TypeError(
+                f"RMSNorm: weight_offset must be a number, got {type(weight_offset).__name__}"
+            )
+        self.weight_offset = float(
+            weight_offset
+        )  # which `reset_parameters`, called by super, reads
+        sizes: Any = normalized_shape
+        sizes = [sizes] if isinstance(sizes, numbers.Integral) else sizes
+        super().__init__([int(size) for size in sizes], eps, elementwise_affine, device, dtype)
         self.implementation: Implementation | None = implementation
 
     def reset_parameters(self) -> None:
@@ -50,16 +58,7 @@ class RMSNorm(torch.nn.RMSNorm):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The normalised input."""
-        shape, weight = self.normalized_shape, self.weight
-        if x.shape[-len(shape) :] != shape or not shape:
-            raise ValueError(
-                f"RMSNorm: x must end with the module's shape {list(shape)}, got {list(x.shape)}"
-            )
-        if len(shape) == 1:
-            return rms_norm(x, weight, **self._options())
-        rows = x.reshape(*x.shape[: -len(shape)], math.prod(shape))
-        weight = None if weight is None else weight.reshape(-1)
-        return rms_norm(rows, weight, **self._options()).reshape(x.shape)
+        return _normalise(x, self.weight, self.normalized_shape, self._options())
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -72,3 +71,23 @@ class RMSNorm(torch.nn.RMSNorm):
         """The arguments, for repr."""
         offset = f", weight_offset={self.weight_offset}" if self.weight_offset else ""
         return super().extra_repr() + offset
+
+
+@torch.fx.wrap  # one node of torch.fx.symbolic_trace, as modules of torch.nn are
+def _normalise(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    shape: tuple[int, ...],
+    options: dict[str, Any],
+) -> torch.Tensor:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"RMSNorm: x must be a tensor, got {type(x).__name__}")
+    if x.shape[-len(shape) :] != shape or not shape:
+        raise ValueError(
+            f"RMSNorm: x must end with the module's shape {list(shape)}, got {list(x.shape)}"
+        )
+    if len(shape) == 1:
+        return rms_norm(x, weight, **options)
+    rows = x.reshape(*x.shape[: -len(shape)], math.prod(shape))
+    weight = None if weight is None else weight.reshape(-1)
+    return rms_norm(rows, weight, **options).reshape(x.shape)

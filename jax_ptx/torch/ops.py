@@ -15,21 +15,23 @@ from jax_ptx.torch import formula
 from jax_ptx.torch.plan import Optional, Plan, checked_plan
 
 _LIBRARY = torch.library.Library("jax_ptx", "DEF")
-_OPTIONS = "float eps, float weight_offset, bool round_before_weight, bool kernel"
+# DTensor keeps what it found for a call under a key that has the arguments from the first int on.
+_OPTIONS = "int kernel, float eps, float weight_offset, bool round_before_weight"
 _LIBRARY.define(f"rms_norm(Tensor x, Tensor? weight, {_OPTIONS}) -> (Tensor y, Tensor rstd)")
 _LIBRARY.define(
     f"add_rms_norm(Tensor x, Tensor residual, Tensor? weight, {_OPTIONS}) -> "
     "(Tensor y, Tensor added, Tensor rstd)"
 )
 _LIBRARY.define(
-    "rms_norm_backward(Tensor x, Tensor dy, Tensor rstd, Tensor? weight, Tensor? addend, float eps, "
-    "float weight_offset, bool need_dx, bool need_dw, bool kernel) -> (Tensor dx, Tensor dw)"
+    "rms_norm_backward(Tensor x, Tensor dy, Tensor rstd, Tensor? weight, Tensor? addend, int kernel, "
+    "float eps, float weight_offset, bool need_dx, bool need_dw) -> (Tensor dx, Tensor dw)"
 )
 
 
 def _plan(x: Any, residual: Any, weight: Any, *rest: Any) -> Plan:
-    """Of the operators' arguments, which end with eps, weight_offset, round_before_weight and kernel."""
-    return checked_plan(x, residual, weight, rest[:3], rest[3])
+    """Of the operators' arguments, which end with kernel, eps, weight_offset and round_before_weight."""
+    kernel, *options = rest
+    return checked_plan(x, residual, weight, tuple(options), bool(kernel))
 
 
 def _rms_norm(x: torch.Tensor, weight: Optional, *rest: Any) -> tuple[torch.Tensor, Any]:
@@ -49,13 +51,13 @@ def _rms_norm_backward(
     rstd: torch.Tensor,
     weight: Optional,
     addend: Optional,
+    kernel: int,
     eps: float,
     weight_offset: float,
     need_dx: bool,
     need_dw: bool,
-    kernel: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    plan = _plan(x, None, weight, eps, weight_offset, False, kernel)
+    plan = _plan(x, None, weight, kernel, eps, weight_offset, False)
     dx, dw = plan.backward(x, dy, rstd, weight, addend, need_dx, need_dw)
     # An operator's results are tensors, always.
     return x.new_empty(0) if dx is None else dx, x.new_empty(0) if dw is None else dw
@@ -83,7 +85,7 @@ def _fake_add_rms_norm(x: Any, residual: Any, weight: Any, *rest: Any) -> Any:
 
 
 def _fake_backward(x: Any, dy: Any, rstd: Any, weight: Any, *rest: Any) -> Any:
-    *_, need_dx, need_dw, _ = rest
+    *_, need_dx, need_dw = rest
     return _like(x) if need_dx else x.new_empty(0), _like(weight) if need_dw else x.new_empty(0)
 
 
@@ -92,11 +94,10 @@ def _fake_backward(x: Any, dy: Any, rstd: Any, weight: Any, *rest: Any) -> Any:
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     """For both forward operators: what was normalised, the weight, rstd, and the options."""
-    *tensors, eps, weight_offset, _, kernel = inputs
+    *tensors, kernel, eps, weight_offset, _ = inputs
     normalised = tensors[0] if len(tensors) == 2 else output[1]
     ctx.save_for_backward(normalised, tensors[-1], output[-1])
-    ctx.options = (eps, weight_offset)
-    ctx.kernel = kernel
+    ctx.options = (kernel, eps, weight_offset)
     ctx.set_materialize_grads(False)
 
 
@@ -113,14 +114,13 @@ def _derivative(ctx: Any, *grads: Any) -> Any:
     if dy is None:
         dx = addend
     else:
-        arguments = (*ctx.options, True, need_dw, ctx.kernel)
-        dx, dw = rms_norm_backward(x, dy, rstd, weight, addend, *arguments)
+        dx, dw = rms_norm_backward(x, dy, rstd, weight, addend, *ctx.options, True, need_dw)
     of_inputs = [dx] * (1 + len(added))  # x and the residual
     return *of_inputs, dw if need_dw else None, None, None, None, None
 
 
 def _save_backward(ctx: Any, inputs: Any, output: Any) -> None:
-    x, dy, _, weight, addend, eps, weight_offset, *_ = inputs
+    x, dy, _, weight, addend, _, eps, weight_offset, *_ = inputs
     ctx.save_for_backward(x, dy, weight, addend)
     ctx.options = Options(eps, weight_offset)
     ctx.set_materialize_grads(False)

@@ -1,0 +1,110 @@
+"""jax_ptx.torch called in less usual ways: batched gradients, odd strides, symbolic tracing, odd types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch.nn.functional as F  # noqa: E402, N812
+
+import jax_ptx.torch as jt  # noqa: E402
+
+EPS = 1e-6
+IMPLEMENTATIONS = ["ptx", "torch"]
+
+
+def draw(*shape: int, grad: bool = False) -> Any:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).requires_grad_(grad)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_batched_gradients(implementation: Any) -> None:
+    x, weight, many = draw(3, 8, grad=True), draw(8, grad=True), draw(5, 3, 8)
+    y = jt.rms_norm(x, weight, implementation=implementation)
+    expected = F.rms_norm(x, (8,), weight, EPS)
+    for result in (y, expected):
+        assert result.grad_fn is not None
+    got = torch.autograd.grad(y, (x, weight), many, is_grads_batched=True, retain_graph=True)
+    exact = torch.autograd.grad(expected, (x, weight), many, is_grads_batched=True)
+    for a, b in zip(got, exact, strict=True):
+        torch.testing.assert_close(a, b)
+    mapped = torch.func.vmap(lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0])(many)
+    torch.testing.assert_close(mapped, exact[0])
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_jacobian(implementation: Any) -> None:
+    norm = lambda x: jt.rms_norm(x, implementation=implementation)
+    x = draw(2, 4)
+    jacobian = torch.autograd.functional.jacobian
+    exact = jacobian(lambda x: F.rms_norm(x, (4,), eps=EPS), x)
+    for vectorize in (False, True):
+        torch.testing.assert_close(jacobian(norm, x, vectorize=vectorize), exact)
+
+
+@pytest.mark.parametrize("x", [draw(1), draw(4)[::4], draw(4, 8)[::4, ::8]])
+def test_one_element_of_any_stride(x: Any) -> None:
+    x = x.detach().requires_grad_()
+    y = jt.rms_norm(x, implementation="ptx")
+    y.sum().backward()  # whose dy is expanded: strides of 0
+    torch.testing.assert_close(y, F.rms_norm(x, (1,), eps=EPS))
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_sum_that_needs_no_gradient(implementation: Any) -> None:
+    x, weight = draw(2, 8), draw(8, grad=True)
+    y, added = jt.add_rms_norm(x, x, weight, implementation=implementation)
+    assert y.requires_grad
+    assert not added.requires_grad
+
+
+@pytest.mark.parametrize("residual", [None, 1.0])
+def test_no_residual(residual: Any) -> None:
+    with pytest.raises(TypeError, match="residual must be a tensor of x's shape, got"):
+        jt.add_rms_norm(draw(2, 8), residual, draw(8))
+
+
+def test_what_is_refused_is_refused_after_its_equal_was_taken() -> None:
+    x = draw(2, 24)
+    jt.rms_norm(x, eps=1, weight_offset=0)
+    for wrong in ({"eps": True}, {"eps": complex(1)}, {"round_before_weight": 0}):
+        with pytest.raises(TypeError):
+            jt.rms_norm(x, **wrong)
+
+
+def test_the_modules_arguments_are_the_originals() -> None:
+    ours = jt.RMSNorm(np.int64(8), np.float32(1e-5))
+    theirs = torch.nn.RMSNorm(8, 1e-5)
+    x = draw(3, 8)
+    torch.testing.assert_close(ours(x), theirs(x))
+    with pytest.raises(TypeError, match="weight_offset must be a number, got str"):
+        jt.RMSNorm(8, weight_offset="a")
+    with pytest.raises(TypeError, match="x must be a tensor, got list"):
+        ours([1.0] * 8)
+
+
+def test_symbolic_tracing() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), jt.RMSNorm(8), jt.RMSNorm((2, 8)))
+    traced = torch.fx.symbolic_trace(model)
+    x = draw(2, 4)
+    assert torch.equal(traced(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_cpu_call_has_the_bits_of_the_formula(dtype: str) -> None:
+    """Without a gradient PyTorch's own operation runs, with one the formula."""
+    dtype = getattr(torch, dtype)
+    x, weight = draw(64, 200).to(dtype), draw(200).to(dtype)
+    plain = jt.rms_norm(x, weight)
+    recorded = jt.rms_norm(x, weight.clone().requires_grad_())
+    unit = torch.finfo(dtype).eps
+    torch.testing.assert_close(plain, recorded.detach(), rtol=unit, atol=0)
+    assert (
+        plain != recorded
+    ).sum() <= plain.numel() // 20  # rsqrt and the mean may round otherwise
