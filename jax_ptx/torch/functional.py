@@ -20,10 +20,11 @@ Implementation = Literal["ptx", "torch"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NVIDIA = torch.version.hip is None  # ROCm's devices call themselves "cuda" too
+_functorch: Any = vars(torch._C)["_functorch"]  # which its stub lacks
 # Found once: a call spends most of its time on looking names up.
 _is_compiling = torch.compiler.is_compiling
 _are_functorch_transforms_active = torch._C._are_functorch_transforms_active
-_is_legacy_batchedtensor = torch._C._functorch.is_legacy_batchedtensor
+_is_legacy_batchedtensor = _functorch.is_legacy_batchedtensor
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _get_tracing_state = torch._C._get_tracing_state
 # Whether autocast casts the operands of this PyTorch's own rms_norm; that of 2.11 did not.

@@ -10,7 +10,6 @@ import numbers
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from jax_ptx.ops.layout import PORTABLE
 from jax_ptx.ops.rms_norm.config import backward_config, run_count
@@ -83,7 +82,8 @@ class Plan:
                 return y, None, rstd
         if not self.kernel or x.numel() == 0:
             if self._is_torchs and residual is None and not with_rstd and x.is_cpu:
-                return F.rms_norm(x, (self.n,), weight, self.options.eps), None, None
+                y = torch.nn.functional.rms_norm(x, (self.n,), weight, self.options.eps)
+                return y, None, None
             added = None if residual is None else x + residual
             y, rstd = formula.forward(x if added is None else added, weight, self.options)
             return y, added, rstd if with_rstd else None
