@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from jax_ptx.layers import normalize
+from jax_ptx.layers import normalize, settings
 from jax_ptx.ops.rms_norm.api import Implementation
 
 _NO_STATE: Any = object()
@@ -19,9 +19,9 @@ class RMSNorm(eqx.nn.RMSNorm):
     """`equinox.nn.RMSNorm` with the kernel of `jax_ptx.rms_norm`.
 
     Arguments, fields and dtypes are those of the original, of which it is a subclass, with the same
-    leaves: a file of one loads into the other. Under `jax.vmap` all rows take one launch. The kernel has
-    no bias: pass `use_bias=False`, as models do; with a bias the plain formula is computed. Of complex
-    numbers the absolute values are squared, where the original takes `x**2` as it comes.
+    leaves: a file of one loads into the other. Under `jax.vmap` all rows take one launch. The kernel runs
+    for every real input. It is quickest with `use_bias=False`, as models have it: a bias is added by XLA,
+    after a kernel in float32. Complex inputs are computed the plain way.
     """
 
     weight_offset: float = eqx.field(static=True)
@@ -47,16 +47,27 @@ class RMSNorm(eqx.nn.RMSNorm):
             use_bias: whether there is a bias, at first 0.
             dtype: of weight and bias; None: JAX's default.
             weight_offset: added to the weight in float32; 1.0 is the zero-centred (Gemma) form.
-            implementation: "ptx", "xla" or None, as `jax_ptx.rms_norm` takes it.
+            implementation: "ptx", "xla" or None, as `jax_ptx.rms_norm` takes it; "ptx" is an error where
+                the kernel cannot run.
         """
         super().__init__(shape, eps, use_weight, use_bias, dtype)
+        self.weight_offset = settings(weight_offset, implementation, use_weight)
         if self.weight is not None:
-            self.weight = self.weight - jnp.asarray(weight_offset, self.weight.dtype)
-        self.weight_offset = weight_offset
+            self.weight = self.weight - jnp.asarray(self.weight_offset, self.weight.dtype)
         self.implementation = implementation
 
+    @overload
+    def __call__(self, x: jax.Array, *, key: Any = None) -> jax.Array: ...
+
+    @overload
+    def __call__(
+        self, x: jax.Array, state: eqx.nn.State, *, key: Any = None
+    ) -> tuple[jax.Array, eqx.nn.State]: ...
+
     @jax.named_scope("eqx.nn.RMSNorm")
-    def __call__(self, x: jax.Array, state: Any = _NO_STATE, *, key: Any = None) -> Any:
+    def __call__(
+        self, x: jax.Array, state: eqx.nn.State = _NO_STATE, *, key: Any = None
+    ) -> jax.Array | tuple[jax.Array, eqx.nn.State]:
         """The normalised input; with a `state`, which passes through, a pair of both.
 
         Args:
@@ -79,6 +90,7 @@ class RMSNorm(eqx.nn.RMSNorm):
             eps=self.eps,
             statistic=jnp.promote_types(x.dtype, jnp.float32),
             result=x.dtype,
+            square=jax.lax.square,
             weight_offset=self.weight_offset,
             implementation=self.implementation,
         )

@@ -18,14 +18,16 @@ class RMSNorm(nn.RMSNorm):
     """`flax.linen.RMSNorm` with the kernel of `jax_ptx.rms_norm`.
 
     Fields, parameters, dtypes and masks are those of the original, of which it is a subclass: variables
-    of one work in the other. The kernel runs where the layer normalises over the last axes and its result
-    has its input's dtype (with `dtype=jnp.bfloat16`, say, on bfloat16 inputs; the parameters and their
-    gradients keep `param_dtype`). The rest is computed the plain way.
+    of one work in the other. The kernel runs wherever the layer normalises over the last axes, with no mask
+    and no `axis_name`, and computes the mean in float32 or float64; the rest is computed the plain way.
+    It is quickest where the result has the input's dtype (`dtype=jnp.bfloat16` on bfloat16 inputs; the
+    parameters and their gradients keep `param_dtype`): elsewhere XLA converts before it or after it.
 
     Attributes:
         weight_offset: added to the scale in float32; 1.0 is the zero-centred (Gemma) form, which wants
             `scale_init=flax.linen.initializers.zeros`.
-        implementation: "ptx", "xla" or None, as `jax_ptx.rms_norm` takes it.
+        implementation: "ptx", "xla" or None, as `jax_ptx.rms_norm` takes it; "ptx" is an error where the
+            kernel cannot run.
     """
 
     weight_offset: float = 0.0

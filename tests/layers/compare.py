@@ -16,6 +16,12 @@ def uses_kernel(function: Any, *args: Any) -> bool:
     return KERNEL in str(jax.make_jaxpr(function)(*args))
 
 
+def launches(function: Any, *args: Any) -> int:
+    """Kernels that a call launches on an NVIDIA GPU."""
+    traced = jax.jit(function).trace(*args)
+    return traced.lower(lowering_platforms=("cuda",)).as_text().count("custom_call @jax_ptx_launch")
+
+
 def assert_same(got: Any, expected: Any, units: int = 8) -> None:
     """Trees of one structure, whose arrays agree in shape, dtype and, up to rounding, values.
 

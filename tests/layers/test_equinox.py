@@ -12,7 +12,7 @@ import pytest
 eqx = pytest.importorskip("equinox", reason="Equinox is not installed")
 
 import jax_ptx.equinox as ptx_eqx  # noqa: E402
-from tests.layers.compare import assert_same, normal, uses_kernel  # noqa: E402
+from tests.layers.compare import assert_same, launches, normal, uses_kernel  # noqa: E402
 
 N = 8
 
@@ -36,7 +36,7 @@ def test_shapes_and_options(shape: Any, use_weight: bool, use_bias: bool) -> Non
     x = normal(0, (3, *original.shape))
     expected, got = jax.jit(lambda x: [jax.vmap(layer)(x) for layer in (original, ours)])(x)
     assert_same(got, expected)
-    assert uses_kernel(jax.vmap(ours), x) == (not use_bias and shape != ())
+    assert uses_kernel(jax.vmap(ours), x) == (shape != ())
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
@@ -44,14 +44,46 @@ def test_shapes_and_options(shape: Any, use_weight: bool, use_bias: bool) -> Non
 def test_dtypes(x_dtype: str, dtype: Any) -> None:
     original, ours = both(N, use_bias=False, dtype=dtype)
     x = (3 * normal(0, (N,))).astype(x_dtype)
+    if x_dtype == "complex64":
+        x = x * (1 + 0.5j)  # whose squares have phases, which the original keeps
     if (
         x_dtype == "int32"
     ):  # cut off, not rounded: a value beside an integer may fall on either side
         np.testing.assert_allclose(ours(x), original(x), atol=1)
         assert ours(x).dtype == x.dtype
-    elif x_dtype != "complex64":  # there the original adds x**2, not its absolute values
+    else:
         assert_same(eqx.filter_jit(ours)(x), eqx.filter_jit(original)(x))
-    assert uses_kernel(ours, x) == (x_dtype not in ("complex64", "int32"))
+    assert uses_kernel(ours, x) == (x_dtype != "complex64")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_a_layer_launches_one_kernel(use_bias: bool, dtype: str) -> None:
+    for implementation in (None, "ptx"):
+        layer = ptx_eqx.RMSNorm(N, use_bias=use_bias, implementation=implementation)
+        assert launches(jax.vmap(layer), jnp.ones((4, N), dtype)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_bias_that_cancels_is_added_before_the_rounding(dtype: str) -> None:
+    x = normal(0, (N,), dtype)
+    layers = [cls(N) for cls in (eqx.nn.RMSNorm, ptx_eqx.RMSNorm)]
+    bias = -layers[0](x.astype(jnp.float32))
+    for layer in layers:
+        left = eqx.tree_at(lambda m: m.bias, layer, bias)(x)
+        assert np.abs(np.float32(left)).max() < 1e-6
+
+
+def test_settings_are_checked() -> None:
+    for use_bias in (True, False):
+        with pytest.raises(ValueError, match="implementation must be 'ptx', 'xla' or None, got 'f"):
+            ptx_eqx.RMSNorm(N, use_bias=use_bias, implementation="foo")  # pyright: ignore
+    with pytest.raises(ValueError, match=r"weight_offset=1\.0 is added to the weight"):
+        ptx_eqx.RMSNorm(N, use_weight=False, weight_offset=1.0)
+    layer = ptx_eqx.RMSNorm(N, weight_offset=jnp.float32(1))  # pyright: ignore
+    assert_same(eqx.filter_jit(layer)(normal(0, (N,))), eqx.nn.RMSNorm(N)(normal(0, (N,))))
+    with pytest.raises(NotImplementedError, match="none for dtype complex64"):
+        ptx_eqx.RMSNorm(N, implementation="ptx")(jnp.ones(N, jnp.complex64))
 
 
 def test_float64(x64: None) -> None:

@@ -15,7 +15,7 @@ import flax.linen as nn  # noqa: E402
 from flax.linen import initializers  # noqa: E402
 
 from jax_ptx.flax import linen  # noqa: E402
-from tests.layers.compare import assert_same, normal, uses_kernel  # noqa: E402
+from tests.layers.compare import assert_same, launches, normal, uses_kernel  # noqa: E402
 
 KEY = jax.random.key(1)
 random_scale = initializers.normal(1.0)
@@ -46,21 +46,30 @@ def check(x: jax.Array, kernel: bool | None = None, mask: Any = None, **options:
 def test_dtypes(x_dtype: str, dtype: str | None) -> None:
     x = normal(0, (3, 16), x_dtype)
     for param_dtype in ("float32", "bfloat16"):
-        result = dtype or jnp.promote_types(x_dtype, param_dtype)
-        check(x, kernel=result == x_dtype, dtype=dtype, param_dtype=param_dtype)
+        check(x, kernel=True, dtype=dtype, param_dtype=param_dtype)
+
+
+@pytest.mark.parametrize("implementation", [None, "ptx"])
+@pytest.mark.parametrize(("x_dtype", "dtype"), [("bfloat16", None), ("float32", "bfloat16")])
+def test_a_layer_whose_result_has_another_dtype_launches_one_kernel(
+    x_dtype: str, dtype: str | None, implementation: Any
+) -> None:
+    layer = linen.RMSNorm(dtype=dtype, implementation=implementation)
+    variables = {"params": {"scale": jnp.ones(8)}}
+    assert launches(layer.apply, variables, jnp.ones((4, 8), x_dtype)) == 1
 
 
 @pytest.mark.parametrize("x_dtype", ["int32", "bool", "complex64"])
 def test_other_dtypes(x_dtype: str) -> None:
     x = (normal(0, (4, 8)) * 3).astype(x_dtype)
-    check(x, kernel=False)
+    check(x, kernel=x_dtype != "complex64")
 
 
 def test_float64(x64: None) -> None:
     x = jnp.asarray(np.random.default_rng(0).standard_normal((4, 8)))
     check(x, kernel=True)
-    check(x, kernel=False, dtype=jnp.float32)
-    check(x.astype(jnp.float32), kernel=False, dtype=jnp.float32, param_dtype=jnp.float64)
+    check(x, kernel=True, dtype=jnp.float32)
+    check(x.astype(jnp.float32), kernel=True, dtype=jnp.float32, param_dtype=jnp.float64)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +90,60 @@ def test_float64(x64: None) -> None:
 def test_axes(reduction_axes: Any, feature_axes: Any, kernel: bool) -> None:
     x = normal(0, SHAPE)
     check(x, kernel, reduction_axes=reduction_axes, feature_axes=feature_axes)
+
+
+@pytest.mark.parametrize("reduction_axes", [1, (0, 2), (2, 0, 1)])
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_ptx_transposes_for_the_kernel(reduction_axes: Any, dtype: str | None) -> None:
+    x = normal(0, SHAPE)
+    axes: Any = {"reduction_axes": reduction_axes, "feature_axes": reduction_axes}
+    original = nn.RMSNorm(dtype=dtype, scale_init=random_scale, **axes)
+    expected, variables = original.init_with_output(KEY, x)
+    ours = linen.RMSNorm(dtype=dtype, implementation="ptx", **axes)
+    assert_same(jax.jit(ours.apply)(variables, x), expected)
+    assert launches(ours.apply, variables, x) == 1
+
+
+def test_ptx_where_no_kernel_gives_the_values_is_an_error() -> None:
+    x, scale = normal(0, SHAPE), {"params": {"scale": jnp.ones(6)}}
+    cases: list[tuple[str, Any, dict[str, Any], Any]] = [
+        ("a mask", x, {}, jnp.ones(6, bool)),
+        ("axis_name", x, {"axis_name": "i"}, None),
+        ("a mean over no axis", x, {"reduction_axes": ()}, None),
+        (r"a weight on axes \(2,\) where the mean is over \(0,\)", x, {"reduction_axes": 0}, None),
+        ("dtype complex64", x + 1j, {}, None),
+        (
+            "a mean computed in bfloat16",
+            x.astype(jnp.bfloat16),
+            {"force_float32_reductions": False},
+            None,
+        ),
+        ("epsilon -1", x, {"epsilon": -1}, None),
+        ("an epsilon that is not a number", x, {"epsilon": jnp.ones(1)}, None),
+    ]
+    for reason, value, options, mask in cases:
+        layer = linen.RMSNorm(implementation="ptx", **options)
+        with pytest.raises(NotImplementedError, match=f"none for {reason}.*; implementation=None"):
+            layer.apply(scale, value, mask=mask)
+
+
+@pytest.mark.parametrize("axes", [-1, 0])
+def test_settings_are_checked_on_every_path(axes: int) -> None:
+    options: Any = {"reduction_axes": axes, "feature_axes": axes}
+    x, scale = normal(0, (8, 8)), {"params": {"scale": normal(1, (8,))}}
+    with pytest.raises(ValueError, match="implementation must be 'ptx', 'xla' or None, got 'foo'"):
+        linen.RMSNorm(implementation="foo", **options).apply(scale, x)  # pyright: ignore
+    with pytest.raises(ValueError, match=r"weight_offset=1\.0 is added to the weight"):
+        linen.RMSNorm(weight_offset=1.0, use_scale=False, **options).apply({}, x)
+    for offset in ("1", True, jnp.ones(1), None):
+        with pytest.raises(TypeError, match="weight_offset must be a real number known while trac"):
+            linen.RMSNorm(weight_offset=offset, **options).apply(scale, x)  # pyright: ignore
+    with pytest.raises(ValueError, match="weight_offset must be finite, got inf"):
+        linen.RMSNorm(weight_offset=float("inf"), **options).apply(scale, x)
+    expected = linen.RMSNorm(weight_offset=0.5, **options).apply(scale, x)
+    for offset in (jnp.float32(0.5), np.float16(0.5), jnp.bfloat16(0.5), np.array(0.5)):
+        layer = linen.RMSNorm(weight_offset=offset, **options)  # pyright: ignore
+        np.testing.assert_array_equal(layer.apply(scale, x), expected)
 
 
 @pytest.mark.parametrize(("reduction_axes", "kernel"), [(-1, True), (0, False)])

@@ -17,7 +17,7 @@ from flax import nnx
 
 from jax_ptx.flax import linen as ptx_linen
 from jax_ptx.flax import nnx as ptx_nnx
-from tests.layers.compare import assert_same, normal, uses_kernel
+from tests.layers.compare import assert_same, launches, normal, uses_kernel
 
 random_scale = nnx.initializers.normal(1.0)
 N = 8
@@ -64,7 +64,7 @@ def test_other_options() -> None:
     check(x, False, mask=jnp.arange(N) < 5)
     check(x, True, promote_dtype=lambda arrays, dtype: arrays, use_fast_variance=False)
     # As it comes, a bfloat16 input gives a float32 result.
-    check(x.astype(jnp.bfloat16), False, promote_dtype=lambda arrays, dtype: arrays)
+    check(x.astype(jnp.bfloat16), True, promote_dtype=lambda arrays, dtype: arrays)
 
 
 def test_the_mean_is_over_mapped_axes_too() -> None:
@@ -83,6 +83,9 @@ def test_it_is_the_originals_subclass() -> None:
         build(ptx_nnx.RMSNorm, epsilons=1e-3)
     parameters = inspect.signature(nnx.RMSNorm.__init__).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    own = inspect.signature(ptx_nnx.RMSNorm.__init__).parameters
+    assert set(own) == {p.name for p in parameters} | {"weight_offset", "implementation"}
+    assert {name: own[name].default for name in defaults} == defaults
     assert len(defaults) >= 12
     layers = [build(cls, **defaults) for cls in (nnx.RMSNorm, ptx_nnx.RMSNorm)]
     for name in set(vars(layers[0])) - {"scale", "_pytree__nodes", "_pytree__state"}:
@@ -157,6 +160,28 @@ def test_a_weight_offset_and_implementations() -> None:
         layer = build(ptx_nnx.RMSNorm, implementation=implementation, **zeros)
         assert_same(layer(x), build(nnx.RMSNorm)(x))
         assert uses_kernel(layer, x) == (implementation != "xla")
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+@pytest.mark.parametrize("x_dtype", ["float32", "bfloat16"])
+def test_a_layer_launches_one_kernel(x_dtype: str, dtype: str | None) -> None:
+    for implementation in (None, "ptx"):
+        layer = build(ptx_nnx.RMSNorm, dtype=dtype, implementation=implementation)
+        assert launches(layer, jnp.ones((4, N), x_dtype)) == 1
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="implementation must be 'ptx', 'xla' or None, got 'foo'"):
+        build(ptx_nnx.RMSNorm, implementation="foo")
+    layer = build(ptx_nnx.RMSNorm)
+    layer.implementation = "foo"
+    with pytest.raises(ValueError, match="got 'foo'"):
+        layer(normal(0, (3, N)))
+    with pytest.raises(ValueError, match=r"weight_offset=1\.0 is added to the weight"):
+        build(ptx_nnx.RMSNorm, weight_offset=1, use_scale=False)
+    assert build(ptx_nnx.RMSNorm, weight_offset=jnp.float32(1)).weight_offset == 1.0
+    with pytest.raises(NotImplementedError, match="none for a mask"):
+        build(ptx_nnx.RMSNorm, implementation="ptx")(normal(0, (3, N)), jnp.ones(N, bool))
 
 
 # ---- the cases of Flax's own tests of RMSNorm ----
