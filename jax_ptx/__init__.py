@@ -5,7 +5,22 @@ written in; `ptx_kernel` takes a PTX text from elsewhere. On a machine without a
 runs in an emulator.
 """
 
+import importlib as _importlib
+import sys as _sys
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
+try:
+    import jax_ptx._ext  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "jax_ptx._ext":
+        raise
+    raise ImportError(
+        f"the extension of jax_ptx for Python {_sys.version_info.major}.{_sys.version_info.minor} is not in "
+        f"{__path__[0]}; if that is a source folder, start Python in another one to import the installed "
+        "package, or build the extension there: pip install --editable ."
+    ) from None
 
 from jax_ptx import types as types
 from jax_ptx.dsl import ptx as ptx
@@ -27,4 +42,23 @@ from jax_ptx.ops.rms_norm import add_rms_norm as add_rms_norm
 from jax_ptx.ops.rms_norm import rms_norm as rms_norm
 from jax_ptx.text_kernel import ptx_kernel as ptx_kernel
 
+if TYPE_CHECKING:
+    from jax_ptx import equinox as equinox
+    from jax_ptx import flax as flax
+    from jax_ptx import torch as torch
+
 __version__ = _version("jax_ptx")
+
+
+def __getattr__(name: str) -> _Any:
+    """The modules for other frameworks, which are imported when they are first named."""
+    if name not in ("equinox", "flax", "torch"):
+        raise AttributeError(f"module 'jax_ptx' has no attribute {name!r}")
+    try:
+        return _importlib.import_module(f"jax_ptx.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != name:
+            raise
+        raise ModuleNotFoundError(
+            f"jax_ptx.{name} needs the package {name}: pip install 'jax_ptx[{name}]'", name=name
+        ) from None

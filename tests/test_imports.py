@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +121,39 @@ def test_the_package_imports_no_framework_but_jax() -> None:
     )
     assert "jax_ptx.launch" in loaded.stdout.split()
     assert not {"flax", "equinox", "torch"} & set(loaded.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["equinox", "flax", "torch"])
+def test_a_framework_is_imported_when_its_module_is_named(name: str, monkeypatch) -> None:
+    monkeypatch.delitem(vars(jax_ptx), name, raising=False)
+    if importlib.util.find_spec(name):
+        assert getattr(jax_ptx, name).__name__ == f"jax_ptx.{name}"
+        monkeypatch.delitem(vars(jax_ptx), name, raising=False)
+    for loaded in [key for key in sys.modules if starts(key, f"jax_ptx.{name}")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"needs the package {name}: pip install 'jax_ptx\["
+    ):
+        getattr(jax_ptx, name)
+
+
+def test_another_name_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="module 'jax_ptx' has no attribute 'tensorflow'"):
+        jax_ptx.tensorflow  # noqa: B018  # pyright: ignore
+
+
+def test_a_source_folder_without_the_extension_says_so(tmp_path: Path) -> None:
+    leave = shutil.ignore_patterns("_ext*.so", "__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "jax_ptx", ignore=leave)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", "import jax_ptx"]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+    )
+    message = run.stderr.splitlines()[-1]
+    assert message.startswith("ImportError: the extension of jax_ptx for Python 3.")
+    assert f"is not in {tmp_path / 'jax_ptx'}; if that is a source folder, start" in message
 
 
 def test_the_oldest_layer_has_files() -> None:

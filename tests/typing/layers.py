@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-import jax_ptx.equinox
-import jax_ptx.flax.linen
-import jax_ptx.flax.nnx
+import jax_ptx
 
 
 def linen_layer(x: jax.Array, mask: jax.Array) -> jax.Array:
