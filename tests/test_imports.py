@@ -45,6 +45,7 @@ ALLOWED = {
     "ops.layout": ("types",),
     "ops.rms_norm.config": ("types", "ops.layout"),
     "ops.rms_norm.kernels": ("types", "dsl", "kernel", "launch", "ops"),
+    "ops.rms_norm.kernels_staged": ("types", "dsl", "ops"),
     "ops.rms_norm.kernels_turns": ("types", "dsl", "ops"),
     "ops.rms_norm.kernels_backward": ("types", "dsl", "kernel", "launch", "ops"),
     "ops.rms_norm.elementwise": ("types", "dsl", "ops"),

@@ -41,7 +41,7 @@ class BulkRing:
         Args:
             layout: how threads share a row, of which a CTA has one at a time.
             tensors: the first elements of the CTA's first row, not this thread's; `fill` moves them on.
-            turn: rows from one fill to the next.
+            turn: rows from one fill to the next; 0: there is one.
             in_cta: this thread's number in the CTA.
             n_slots: rows on their way, and the one that is read.
             ends: for each tensor the address behind its last element.
@@ -67,8 +67,6 @@ class BulkRing:
         self._own, self._phase = reg.scalar(u32), reg.scalar(u32)
         ptx.inst.mul.lo.u32(self._own, in_cta, layout.vector * tensors[0].bytes)
         ptx.inst.cvt.u32.u64(self._phase, tensors[0].pointer & (ACCESS_BYTES - 1))
-        self.slot = reg.from_(slots, u32)
-        """Where the row that was read last lies in shared memory: the 16 bytes with its first element."""
 
     def fill(self, exists: Reg) -> None:
         """Starts copying the next row, if it exists; no thread may still have to read the slot."""
@@ -88,8 +86,9 @@ class BulkRing:
             for index, (start, size) in enumerate(sources):
                 target = ptx.addr(self._write, index * self._tensor_bytes)
                 copy(target, ptx.addr(start), size, barrier)
-        for tensor in self._tensors:
-            tensor.skip(self._turn, self._layout.n)
+        if self._turn:
+            for tensor in self._tensors:
+                tensor.skip(self._turn, self._layout.n)
         self._advance(self._write, self._write_barrier)
 
     def _whole_pieces(self, index: int) -> tuple[Reg, Reg]:
@@ -118,7 +117,6 @@ class BulkRing:
         """Waits for the oldest row, and loads it: for each tensor and step, packed registers."""
         with ptx.while_(lambda: ~self._is_there()):
             pass
-        self.slot.assign(self._read)
         own = self.own_elements()
         rows = [
             [
@@ -138,8 +136,12 @@ class BulkRing:
         ptx.inst.xor.b32(self._parity, self._parity, 1, pred=wraps)
         return rows
 
+    def slot(self) -> Reg:
+        """Where `read` finds the oldest row: the address of the 16 bytes with its first element."""
+        return reg.from_(self._read, u32)
+
     def own_elements(self) -> Elements:
-        """This thread's first elements in the slot of the oldest row, of the first tensor."""
+        """This thread's first elements there, of the first tensor."""
         at = self._read + self._own
         return Elements(at if self._aligned else at + self._phase, self._dtype)
 

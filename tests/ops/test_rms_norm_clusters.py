@@ -11,7 +11,9 @@ import jax_ptx
 from jax_ptx import emulate
 from jax_ptx.ops import target
 from jax_ptx.ops.rms_norm.config import backward_config, forward_config
+from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
+from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.types import by_numpy_name
 from tests.ops import oracle
 from tests.ops.test_rms_norm_values import draw
@@ -82,6 +84,49 @@ def test_rows_that_bulk_copies_bring(rows: int, n: int, dtype: str) -> None:
     dx, dw, size = oracle.rms_norm_grad(x, w, dy, eps=1e-5)
     assert_close(got_dx, dx, n, scale=size)
     assert_close(got_dw, dw.sum(0), n, scale=np.abs(dw).sum(0))
+
+
+# Rows of 2 and 4 bytes an access; they start at every element of 16 bytes, and the last ends within them.
+@pytest.mark.parametrize("weight", [None, "float32"])
+@pytest.mark.parametrize(("n", "dtype"), [(2305, "bfloat16"), (4098, "float16"), (1541, "float32")])
+def test_rows_that_shared_memory_takes(n: int, dtype: str, weight: str | None) -> None:
+    assert forward_config(n, by_numpy_name(dtype), 90, may_stage=True).staged
+    x = draw((9, n), dtype)
+    w = draw(n, weight, 1) if weight else None
+    launch = forward_launch(
+        n=n,
+        x_dtype=dtype,
+        weight_dtype=weight,
+        grouped=False,
+        options=Options(1e-5),
+        residual=False,
+        out_dtype=None,
+        with_rstd=True,
+        target=90,
+    )
+    types = [jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((9,), jnp.float32)]
+    report = emulate(
+        launch,
+        *(x, w)[: 1 + bool(weight)],
+        result_types=types,
+        race_check=True,
+        schedule="shuffled",
+    )
+    expected = oracle.rms_norm(x, w, eps=1e-5)
+    assert_close(jnp.asarray(report.outputs[0]), expected, n)
+    np.testing.assert_array_equal(
+        report.outputs[0], jax_ptx.rms_norm(x, w, eps=1e-5, implementation="ptx")
+    )
+    rstd = 1 / np.sqrt(np.square(np.asarray(x, np.float64)).mean(1) + 1e-5)
+    np.testing.assert_allclose(report.outputs[1], rstd, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [2305, 4097])
+def test_a_rows_bits_do_not_depend_on_where_it_starts(n: int) -> None:
+    x, w = draw((9, n), "bfloat16"), draw(n, "bfloat16", 1)
+    norm = lambda x: jax_ptx.rms_norm(x, w, implementation="ptx")
+    for first in range(1, 9):
+        np.testing.assert_array_equal(norm(x)[first:], norm(x[first:]))
 
 
 # A CTA's rows by bulk copies, aligned and not; a cluster's by cp.async and by bulk copies. Dw alone needs

@@ -22,7 +22,7 @@ from jax_ptx.toolkit import Assembly
 FORWARD = (7, 24, 1000, 4096, 32768, 65536, 100000)
 BACKWARD = (7, 128, 1000, 1001, 4096, 8192, 12288, 16384)
 # What a target with large clusters has besides: larger rings, and rows that CTAs share.
-LARGE_FORWARD = (131072, 262144)
+LARGE_FORWARD = (4097, 10007, 24574, 131072, 262144)
 LARGE_BACKWARD = (1536, 4097, 8192, 10007, 12288, 16384, 18432, 65536, 131072)
 DTYPES = ("float32", "bfloat16", "float64")  # float16 takes bfloat16's path
 

@@ -37,9 +37,15 @@ CLUSTER_SLOTS = 4
 CTA_THREADS = 128  # threads that short rows share
 # Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
 STEPS = 4
+# A row that fills them: twice the threads (rows of 4,096: 130, and 132; one alone 1.15, and 1.28).
+HALF_STEPS = 2
 # Narrow accesses carry less, so there are more of them (bfloat16 rows of 4,097: 169, and 258 with four).
 NARROW_BYTES = 8
 MAX_NARROW_STEPS = 16
+# Where shared memory may be between, bulk copies carry 16 bytes whatever the threads do (rows of 4,097: 135,
+# and 166; of 10,007: 138, and 179). So many bytes a thread fill the SM (10,007 with 32 in place of 48: 148).
+STAGED_BYTES = 48
+STAGED_MIN_THREADS = 128
 # Longer rows: eight, since 512 threads with eight let two CTAs share an SM (bfloat16 rows of 32,768: 132, and
 # 139 with 1,024 threads and four), up to 1,024 threads (65,536: 132, and 140 with each row read twice).
 MAX_STEPS = 8
@@ -91,11 +97,13 @@ class ForwardConfig:
     layout: how the threads share a row.
     pass_steps: accesses of one thread in one pass of the loop; 0: the row is held in registers.
     slots: rows that shared memory holds, of a cluster that goes from row to row; 0: a CTA has one turn.
+    staged: whether a row goes through shared memory, to and fro.
     """
 
     layout: RowLayout
     pass_steps: int = 0
     slots: int = 0
+    staged: bool = False
 
     @property
     def runs(self) -> int:
@@ -103,22 +111,36 @@ class ForwardConfig:
         return CLUSTERS[self.layout.cluster]
 
     def weight_in_order(self, with_rstd: bool) -> bool:
-        """Whether loads of the weight stay where they are written (see `Finish.in_order`).
+        """Whether loads of the weight stay where they are written (see `Finish.in_order`): a step ahead.
 
-        They then take no registers from a row of many threads: two CTAs share an SM (bfloat16 rows of
-        32,768: 132, and 137), or nothing is spilled (65,536 with rstd: 142, and 189); where nothing is
-        anyway, moving them is better (65,536 without: 132, and 140).
+        They then take few registers from a row of many threads: two CTAs share an SM (bfloat16 rows of
+        32,768: 132, and 137), or nothing is spilled (65,536 with rstd: 134, and 164; with no load ahead,
+        142). Where nothing is anyway, moving them is as good (65,536 without: 133, and 134).
         """
         threads = self.layout.threads
         return threads == MANY_THREADS or (threads > MANY_THREADS and with_rstd)
 
 
-def forward_config(n: int, dtype: DType, target: int) -> ForwardConfig:
-    """The configuration for rows of `n` elements of `dtype`."""
+def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False) -> ForwardConfig:
+    """The configuration for rows of `n` elements of `dtype`.
+
+    Args:
+        n: elements of a row.
+        dtype: their type.
+        target: the GPU's.
+        may_stage: whether the kernel has no more than x and y of that type.
+    """
     vector = math.gcd(n, ACCESS_BYTES * 8 // dtype.bits)
-    more = max(1, NARROW_BYTES // (vector * dtype.bits // 8))
+    access_bytes = vector * dtype.bits // 8
+    if may_stage and access_bytes < NARROW_BYTES and has_large_clusters(target):
+        threads = WARP * math.ceil(n // vector / (STAGED_BYTES // access_bytes) / WARP)
+        if STAGED_MIN_THREADS <= threads <= MAX_THREADS:
+            return ForwardConfig(RowLayout(n, vector, threads, 1), staged=True)
+    more = max(1, NARROW_BYTES // access_bytes)
     steps, most = min(STEPS * more, MAX_NARROW_STEPS), min(MAX_STEPS * more, MAX_NARROW_STEPS)
     layout = row_layout(n, dtype, max_accesses=steps, max_elements=n, cta_threads=CTA_THREADS)
+    if access_bytes == ACCESS_BYTES and layout.accesses == CTA_THREADS * STEPS:
+        layout = RowLayout(n, vector, CTA_THREADS * STEPS // HALF_STEPS, 1)
     if layout.threads >= MANY_THREADS:
         threads = MANY_THREADS if layout.accesses <= MANY_THREADS * most else MAX_THREADS
         layout = RowLayout(n, layout.vector, threads, 1)

@@ -122,7 +122,18 @@ class Finish:
         pred: Reg | None,
         weights: Sequence[Reg] | None = None,
     ) -> None:
-        """Normalises a packed vector of so many elements and stores it.
+        """Normalises a packed vector and stores it; the arguments are those of `values`."""
+        self.y.store(offset, self.values(packed, offset, count, pred, weights), pred)
+
+    def values(
+        self,
+        packed: Sequence[Reg],
+        offset: int,
+        count: int,
+        pred: Reg | None,
+        weights: Sequence[Reg] | None = None,
+    ) -> list[Reg]:
+        """A packed vector normalised: wide values.
 
         Args:
             packed: the vector.
@@ -143,7 +154,7 @@ class Finish:
             values = [value * factor for value, factor in zip(values, factors, strict=True)]
         if self.inverse_scale is not None:
             values = [value * self.inverse_scale for value in values]
-        self.y.store(offset, values, pred)
+        return values
 
 
 def wide_weight(packed: Sequence[Reg], dtype: DType, wide: DType, offset: float) -> list[Reg]:

@@ -22,6 +22,7 @@ from jax_ptx.ops.rms_norm.elementwise import (
     inverse_scale,
     rstd_of,
 )
+from jax_ptx.ops.rms_norm.kernels_staged import staged
 from jax_ptx.ops.rms_norm.kernels_turns import by_turns
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Predicates, Row
@@ -59,7 +60,8 @@ def forward_launch(
         target: the GPU's.
     """
     x_type = types.by_numpy_name(x_dtype)
-    config = forward_config(n, x_type, target)
+    # What is added has rows of its own to stage, and 8-bit elements start elsewhere within 16 bytes.
+    config = forward_config(n, x_type, target, may_stage=not residual and out_dtype is None)
     layout = config.layout
     rows = Tile(RunTime("rows"), n, x_type)
     inputs, outputs = {"x": rows}, {"y": rows}
@@ -75,7 +77,9 @@ def forward_launch(
         "add_rms_norm" if residual else "rms_norm",
         inputs,
         outputs,
-        functools.partial(by_turns if config.slots else _forward, config, options, grouped),
+        functools.partial(staged, layout, options, grouped)
+        if config.staged
+        else functools.partial(by_turns if config.slots else _forward, config, options, grouped),
         grid=(config.runs * layout.cluster if config.slots else MAX_GRID, 1, 1),
         block=(layout.cta_threads, 1, 1),
         cluster=(layout.cluster, 1, 1),
@@ -128,6 +132,15 @@ def _forward(
         total = reg.scalar(vectors.wide_type(source.dtype), init=0.0)
         for packed in loaded:
             add_squares(total, vectors.widen(packed, source.dtype))
+    in_order = config.weight_in_order(rstd is not None)
+
+    def weights_ahead(step: int) -> list[Reg] | None:
+        """A step's weight, if it is loaded a step ahead; a residual leaves no registers for that."""
+        if pw is None or not in_order or residual is not None or step >= len(loaded):
+            return None
+        return pw.load(step * layout.stride, layout.vector, predicates[step], written=True)
+
+    following = weights_ahead(0)
     row_sum(total, in_cta, layout.threads)
     row_rstd = rstd_of(total * (1.0 / layout.n) + options.eps)
     finish = Finish(
@@ -137,7 +150,7 @@ def _forward(
         pw,
         row_rstd,
         inverse_scale(scale, row_rstd),
-        in_order=config.weight_in_order(rstd is not None),
+        in_order=in_order,
     )
 
     if config.pass_steps:
@@ -150,7 +163,8 @@ def _forward(
         moving = [e for e in (source.again, py, pw) if e]
         this.walk(moving, config.pass_steps, second_pass)
     for step, packed in enumerate(loaded):
-        finish.store(packed, step * layout.stride, layout.vector, predicates[step])
+        weights, following = following, weights_ahead(step + 1)
+        finish.store(packed, step * layout.stride, layout.vector, predicates[step], weights)
     if rstd is not None:
         _store_rstd(this, rstd, in_cta, row_rstd)
     ptx.ret()
