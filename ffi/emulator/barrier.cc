@@ -30,7 +30,7 @@ void Complete(Cta& cta, Barrier& barrier) {
   for (Warp& w : cta.warps) {
     uint32_t lanes = barrier.waiting[w.index];
     if (order != nullptr) order->Acquire(&barrier, w, lanes);
-    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+    for (uint32_t rest = barrier.is_red ? lanes : 0; rest != 0; rest &= rest - 1) {
       int lane = __builtin_ctz(rest);
       const Step& step = program.steps[w.lane_pc[lane]];
       const Instruction& i = *step.source;
@@ -48,6 +48,7 @@ void Complete(Cta& cta, Barrier& barrier) {
   }
   barrier.expected = barrier.arrived = barrier.true_count = 0;
   barrier.all_true = true;
+  barrier.is_red = false;
 }
 
 // bar.sync a{, b}; bar.arrive a, b; bar.red d, a{, b}, p.
@@ -111,6 +112,7 @@ Outcome Bar(Warp& w, const Step& s, uint32_t mask) {
     uint32_t holds = w.Predicate(args[sources]) & mask;
     barrier.true_count += static_cast<uint32_t>(__builtin_popcount(holds));
     barrier.all_true &= holds == mask;
+    barrier.is_red = true;
   }
   if (Order* order = w.cta->cluster->order) order->Release(&barrier, w, mask);
   if (is_arrive) {

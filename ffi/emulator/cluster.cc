@@ -23,6 +23,12 @@ uint64_t MasksOf(const Program& program) {  // predicates, and who has written w
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Whether threads that follow each other have other values; then every cluster has the same.
+bool IsOfLane(Special special) {
+  return (special >= Special::kTidX && special <= Special::kTidZ) ||
+         (special >= Special::kLaneid && special <= Special::kLanemaskGt);
+}
+
 // Special registers that are the same in all lanes; `lane` decides the others.
 uint64_t Value(Special special, const Warp& w, int lane) {
   const Cta& cta = *w.cta;
@@ -108,6 +114,22 @@ uint64_t Value(Special special, const Warp& w, int lane) {
   }
 }
 
+// Those of lanes stay from cluster to cluster.
+void FillSpecials(Warp& w, bool of_lanes) {
+  for (const SpecialSlot& slot : w.cta->cluster->launch->program->specials) {
+    if (IsOfLane(slot.special) != of_lanes) continue;
+    uint64_t value = Value(slot.special, w, 0);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (of_lanes) value = Value(slot.special, w, lane);
+      if (slot.is_wide) {
+        w.Out<uint64_t>(slot.offset)[lane] = value;
+      } else {
+        w.Out<uint32_t>(slot.offset)[lane] = static_cast<uint32_t>(value);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 uint64_t ClusterMemory::BytesForWarp(const Program& program) {
@@ -151,6 +173,7 @@ ClusterMemory::ClusterMemory(const Launch& launch) : launch_(launch) {
       w.written = w.predicates + program.predicate_count;
       uint32_t left = launch.threads - w.index * kLanes;
       w.existing = left >= kLanes ? kAllLanes : (1u << left) - 1;
+      FillSpecials(w, true);
     }
   }
 }
@@ -160,16 +183,7 @@ void ClusterMemory::StartWarp(Warp& w) {
   std::memset(w.predicates, 0, 4 * MasksOf(program));
   w.predicates[program.predicate_count - 1] = kAllLanes;
   if (program.local_bytes != 0) std::memset(w.local, 0xFF, kLanes * size_t{program.local_bytes});
-  for (const SpecialSlot& slot : program.specials) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      uint64_t value = Value(slot.special, w, lane);
-      if (slot.is_wide) {
-        w.Out<uint64_t>(slot.offset)[lane] = value;
-      } else {
-        w.Out<uint32_t>(slot.offset)[lane] = static_cast<uint32_t>(value);
-      }
-    }
-  }
+  FillSpecials(w, false);
   w.pc = 0;
   w.stop = kNone;
   w.active = w.live = w.existing;
@@ -190,6 +204,7 @@ Cluster& ClusterMemory::Start(int64_t index, uint64_t step_limit) {
     for (Barrier& barrier : cta.barriers) {
       barrier.expected = barrier.arrived = barrier.true_count = 0;
       barrier.all_true = true;
+      barrier.is_red = false;
       barrier.waiting.assign(barrier.waiting.size(), 0);
     }
     for (Warp& w : cta.warps) StartWarp(w);

@@ -26,7 +26,12 @@ Outcome Shfl(Warp& w, const Step& s, uint32_t mask) {
   bool is_constant = (s.args[3] & s.args[4]) >> 31 != 0;
   if (mode == Mod::kBfly && mask == kAllLanes && is_constant && (c[0] & 0x1F1F) == 0x1F) {
     uint32_t offset = b[0] & 31;
-    for (uint32_t lane = 0; lane < kLanes; ++lane) d[lane] = a[lane ^ offset];
+    if (offset % 4 == 0) {  // four lanes at a time
+      for (uint32_t lane = 0; lane < kLanes; lane += 4)
+        std::memcpy(d + lane, a + (lane ^ offset), 4 * sizeof *a);
+    } else {
+      for (uint32_t lane = 0; lane < kLanes; ++lane) d[lane] = a[lane ^ offset];
+    }
     w.SetPredicate(s.args[1], mask, kAllLanes);
     return Outcome::kNext;
   }

@@ -108,10 +108,38 @@ uint8_t* LocateOne(Warp& w, const Step& s, int lane, Space space, uint64_t addre
 
 }  // namespace
 
+namespace {
+
+// Lanes whose lowest and highest address lie in one window all lie there.
+bool LocateTogether(Warp& w, uint32_t mask, Space space, const uint64_t* address, uint32_t bytes,
+                    Access access, Places* places) {
+  if (space == Space::kLocal || space == Space::kParam) return false;
+  uint64_t lowest = ~uint64_t{0}, highest = 0, low_bits = 0;
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    uint64_t one = address[__builtin_ctz(rest)];
+    lowest = std::min(lowest, one);
+    highest = std::max(highest, one);
+    low_bits |= one;
+  }
+  Window window;
+  if ((low_bits & (bytes - 1)) != 0 || lowest >> kSlotBits == kLocalSlot ||
+      !FindWindow(w, space, 0, lowest, &window) || !Inside(window, lowest, bytes) ||
+      !Inside(window, highest, bytes) || window.is_gone ||
+      (IsWrite(access) && !window.is_writable)) {
+    return false;
+  }
+  uint8_t* begin = window.host + (lowest - window.begin);
+  ForLanes(mask, [=](int l) { places->lane[l] = begin + (address[l] - lowest); });
+  return true;
+}
+
+}  // namespace
+
 bool LocateLanes(Warp& w, const Step& s, uint32_t mask, Space space, const uint64_t* address,
                  uint32_t bytes, Access access, Places* places) {
   places->stride = -1;
-  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+  uint32_t rest = LocateTogether(w, mask, space, address, bytes, access, places) ? 0 : mask;
+  for (; rest != 0; rest &= rest - 1) {
     int lane = __builtin_ctz(rest);
     places->lane[lane] = LocateOne(w, s, lane, space, address[lane], bytes, access);
     if (places->lane[lane] == nullptr) return false;
@@ -146,9 +174,7 @@ bool Locate(Warp& w, const Step& s, uint32_t arg, uint32_t mask, uint32_t bytes,
   // decide.
   if (mask == kAllLanes && s.space != Space::kLocal && s.space != Space::kParam) {
     uint64_t stride = address[1] - address[0], difference = 0;
-    for (int l = 0; l < kLanes; ++l) {
-      difference |= address[l] ^ (address[0] + static_cast<uint64_t>(l) * stride);
-    }
+    for (int l = 1; l < kLanes; ++l) difference |= (address[l] - address[l - 1]) ^ stride;
     Window window;
     if (difference == 0 && stride < (1u << 20) && ((address[0] | stride) & (bytes - 1)) == 0 &&
         (s.space != Space::kNone || address[0] >> kSlotBits != kLocalSlot) &&
@@ -176,12 +202,15 @@ Outcome Load(Warp& w, const Step& s, uint32_t mask) {
   Slot<T>* d[count];
   for (int e = 0; e < count; ++e) d[e] = w.Out<Slot<T>>(s.args[e]);
   auto load = [&](int l, const uint8_t* place) {
-    T values[count];
-    std::memcpy(values, place, kBytes);
-    for (int e = 0; e < count; ++e) Put<T>(d[e], l, values[e]);
+    for (int e = 0; e < count; ++e) {
+      T value;
+      std::memcpy(&value, place + e * sizeof(T), sizeof(T));
+      Put<T>(d[e], l, value);
+    }
   };
   const uint8_t* first = places.lane[0];
   if (places.stride == kBytes) {
+#pragma GCC ivdep
     for (int l = 0; l < kLanes; ++l) load(l, first + l * kBytes);
   } else if (places.stride >= 0) {
     for (int l = 0; l < kLanes; ++l) load(l, first + l * places.stride);
@@ -203,12 +232,14 @@ Outcome Store(Warp& w, const Step& s, uint32_t mask) {
   const Slot<T>* a[count];
   for (int e = 0; e < count; ++e) a[e] = w.In<Slot<T>>(s.args[1 + e]);
   auto store = [&](int l, uint8_t* place) {
-    T values[count];
-    for (int e = 0; e < count; ++e) values[e] = Get<T>(a[e], l);
-    std::memcpy(place, values, kBytes);
+    for (int e = 0; e < count; ++e) {
+      T value = Get<T>(a[e], l);
+      std::memcpy(place + e * sizeof(T), &value, sizeof(T));
+    }
   };
   uint8_t* first = places.lane[0];
   if (places.stride == kBytes) {
+#pragma GCC ivdep
     for (int l = 0; l < kLanes; ++l) store(l, first + l * kBytes);
   } else if (places.stride >= 0) {
     for (int l = 0; l < kLanes; ++l) store(l, first + l * places.stride);

@@ -181,6 +181,7 @@ Handler SelectMove(const Instruction& i) {
     }
     case Op::kCvta:
       if (!is_wide) return Move32;
+      if (i.Has(Mod::kGlobal) || i.Has(Mod::kConst)) return Move64;
       return i.Has(Mod::kTo) ? FromGeneric : ToGeneric;
     case Op::kCreatepolicy:
       return NoPolicy;

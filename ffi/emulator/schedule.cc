@@ -50,6 +50,16 @@ bool Regroup(Warp& w) {
   w.active = 0;
   w.is_uniform = false;
   if (runnable == 0) return false;
+  // Mostly all lanes stand at one place: this loop is done in a few vectors.
+  uint32_t first = w.lane_pc[__builtin_ctz(runnable)], difference = 0;
+  for (int lane = 0; lane < kLanes; ++lane) difference |= w.lane_pc[lane] ^ first;
+  if (difference == 0) {
+    w.pc = first;
+    w.active = runnable;
+    w.stop = kNone;
+    w.is_uniform = runnable == w.live;
+    return true;
+  }
   uint32_t least = kNone;
   for (uint32_t rest = runnable; rest != 0; rest &= rest - 1) {
     least = std::min(least, w.lane_pc[__builtin_ctz(rest)]);

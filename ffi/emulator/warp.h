@@ -136,7 +136,8 @@ struct Barrier {
   uint32_t expected = 0;    // threads, 0: nobody has come yet
   uint32_t arrived = 0;     // by bar.arrive
   uint32_t first_pc = 0;    // where `expected` was given
-  uint32_t true_count = 0;  // bar.red: threads whose predicate held
+  bool is_red = false;      // somebody came by bar.red, and takes a result
+  uint32_t true_count = 0;  // threads whose predicate held
   bool all_true = true;
   std::vector<uint32_t> waiting;  // per warp: lanes
 };
