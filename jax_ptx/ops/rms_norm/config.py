@@ -83,7 +83,7 @@ CLUSTER_RING_BYTES = 128 * 1024
 # three, and 205 with three CTAs; of 8,192: 191 with two slots, 200 with three or four; of 2,560: 187 with
 # three CTAs, 202 with four; of 3,584: 189 with two, 203 with three).
 BULK_SM_BYTES = 92 * 1024
-BULK_SM_THREADS = 512
+BULK_SM_THREADS = 576
 BULK_SLOTS = 4
 MIN_ROWS_PER_PARTIAL = 2  # fewer would cost memory under vmap
 # A dimension may be sharded into any number of parts up to this that divides it, or as many as devices.
@@ -200,6 +200,9 @@ def _bulk_config(layout: RowLayout, dtype: DType) -> BackwardConfig | None:
     if layout.starts_aligned(dtype):
         ctas = min(max(BULK_SM_THREADS // layout.threads, 1), MAX_CTAS)
         slots = min(BULK_SLOTS, BULK_SM_BYTES // (ctas * slot))
+        # Two slots of short rows are too few (rows of 2,048: 200, and 197 with cp.async).
+        if ctas > 2 and slots < SLOTS:
+            return None
     else:
         # Smaller accesses to shared memory take more threads (rows of 4,097: 204 with two CTAs of 288; of
         # 10,007: 212. Loads of 2 bytes instead: 248 and 406).
