@@ -82,4 +82,7 @@ def run(example: Example) -> None:
                 )
         sys.exit(1 if failed else 0)
 
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(f"usage: {sys.argv[0]} runs its cases and compares them; it takes no arguments")
+        return
     app.run(main)

@@ -60,12 +60,19 @@ def make_mesh(kind: str) -> Mesh:
     return jax.make_mesh((len(jax.devices()),), ("data",), axis_types=(axis,))
 
 
+def positive(text: str) -> int:
+    """An argument that is 1 or more."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return int(text)
+
+
 def main(arguments: list[str] | None = None) -> list[float]:
     """Runs the program; returns the losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mesh", choices=("explicit", "auto"), default="explicit")
     parser.add_argument("--norm", choices=("ptx", "xla"), help="default: ptx on a GPU")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=positive, default=20)
     options = parser.parse_args(arguments)
 
     mesh = make_mesh(options.mesh)

@@ -3,9 +3,9 @@
     python examples/train_transformer.py --norm ptx --steps 200      # the kernel
     python examples/train_transformer.py --norm both --steps 200     # both norms, the same seed, compared
 
-Prints the loss as it goes, the time of a step, and the final loss; draws the losses in loss.png where
-matplotlib is installed. On a machine without a GPU the kernel is emulated, which is slow: take tiny
-sizes there (`--width 32 --layers 1 --context 16 --batch 2 --steps 5`), or `--norm xla`.
+Prints the loss as it goes, the time of a step, and the mean loss of the last 10 steps; draws the losses
+in loss.png where matplotlib is installed. On a machine without a GPU the kernel is emulated, which is slow:
+take tiny sizes there (`--width 32 --layers 1 --context 16 --batch 2 --steps 5`), or `--norm xla`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import nnx
-from transformer import Config, Transformer
 
-LAST = 10  # the final loss is the mean of so many steps
+try:
+    import optax
+    from flax import nnx
+    from transformer import Config, Transformer
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"this example needs {missing.name}: pip install '.[examples]' in the checkout, or pip install "
+        "flax optax"
+    ) from None
+
+LAST = 10  # steps whose mean loss is printed at the end
 
 
 def read_text() -> np.ndarray:
@@ -91,7 +98,7 @@ def train(config: Config, options: argparse.Namespace) -> np.ndarray:
         f"norm={config.norm} style={config.style} dtype={config.dtype} width={config.width} "
         f"layers={config.layers} context={options.context} batch={options.batch} "
         f"on {device.device_kind}: step time {seconds * 1e3:.3f} ms, "
-        f"final loss {result[-LAST:].mean():.4f}"
+        f"mean loss of the last {len(result[-LAST:])} steps {result[-LAST:].mean():.4f}"
     )
     return result
 
@@ -114,6 +121,13 @@ def plot(curves: dict[str, np.ndarray], path: Path) -> None:
     print(f"drew {path}")
 
 
+def positive(text: str) -> int:
+    """An argument that is 1 or more."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return int(text)
+
+
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     on_gpu = jax.default_backend() == "gpu"
@@ -123,12 +137,24 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--style", choices=("llama", "gemma"), default="llama")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     for name, default in (("steps", 200), ("batch", 16), ("context", 256), ("every", 20)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in (("width", 256), ("layers", 4), ("heads", 4), ("seed", 0)):
-        parser.add_argument(f"--{name}", type=int, default=default)
+        parser.add_argument(f"--{name}", type=positive, default=default)
+    for name, default in (("width", 256), ("layers", 4), ("heads", 4)):
+        parser.add_argument(f"--{name}", type=positive, default=default)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=2e-3, help="the highest learning rate")
     parser.add_argument("--plot", type=Path, default=Path("loss.png"))
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.width % (2 * options.heads):
+        parser.error(
+            f"--width must be a multiple of 2 x heads, each of which rotates pairs: got --width "
+            f"{options.width} --heads {options.heads}"
+        )
+    if options.seed < 0:
+        parser.error(f"--seed must be 0 or more, got {options.seed}")
+    longest = len(read_text()) - 2
+    if options.context > longest:
+        parser.error(f"--context must be at most {longest}, as the text is, got {options.context}")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,16 @@ def test_the_script_says_where_it_ran_and_what_it_found() -> None:
     assert len(lines) >= 5
     assert all(line.endswith("OK") for line in lines)
     assert all("emulator" in line or "NVIDIA" in line for line in lines)
+
+
+def test_the_script_has_a_line_of_help(monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.setattr(sys, "argv", ["softmax.py", "--help"])
+    runpy.run_path(str(ROOT / "examples" / "softmax.py"), run_name="__main__")
+    line = "softmax.py runs its cases and compares them; it takes no arguments\n"
+    assert capsys.readouterr().out.endswith(line)
+    for loaded in ("row", "runner"):
+        sys.modules.pop(loaded, None)
 
 
 def test_the_script_fails_when_a_value_is_wrong(monkeypatch, capsys) -> None:

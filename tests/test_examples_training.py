@@ -42,11 +42,45 @@ def test_a_transformer_trains_alike_with_both_norms(load, tmp_path, capsys) -> N
     out = capsys.readouterr().out
     assert "norm=ptx style=gemma" in out
     assert "step time" in out
-    assert "final loss" in out
+    assert "mean loss of the last 3 steps" in out
     if importlib.util.find_spec("matplotlib"):
         assert image.read_bytes().startswith(b"\x89PNG")
     else:
         assert "pip install matplotlib" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--every 0", "argument --every: must be 1 or more, got 0"),
+        ("--batch 0", "argument --batch: must be 1 or more, got 0"),
+        ("--steps -3", "argument --steps: must be 1 or more, got -3"),
+        ("--layers many", "argument --layers: invalid positive value: 'many'"),
+        ("--width 33 --heads 2", "--width must be a multiple of 2 x heads"),
+        ("--width 36 --heads 4", "--width must be a multiple of 2 x heads"),
+        ("--context 100000000", "--context must be at most"),
+        ("--seed -1", "--seed must be 0 or more, got -1"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(arguments, message, load, capsys) -> None:
+    pytest.importorskip("flax")
+    with pytest.raises(SystemExit) as stop:
+        load("train_transformer").parse(arguments.split())
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_package_that_is_missing_is_named(load, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "optax", None)
+    with pytest.raises(SystemExit, match=r"needs optax: pip install '\.\[examples\]'"):
+        load("train_transformer")
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_sharded_training_refuses_no_steps(steps, load, capsys) -> None:
+    with pytest.raises(SystemExit):
+        load("sharded_training").main(["--steps", str(steps)])
+    assert f"argument --steps: must be 1 or more, got {steps}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("style", ["llama", "gemma"])
