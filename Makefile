@@ -16,19 +16,19 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # The same suite on every supported pair of Python and jax whose interpreter is found; says which.
-matrix: $(VENV)/installed-dev
+matrix: $(VENV)/tools
 	$(BIN)/python -m nox
 
 # An sdist and a wheel in dist/ that needs no compiler; tried in an environment that has none.
-wheel: $(VENV)/installed-dev
+wheel: $(VENV)/tools
 	$(BIN)/python -m nox --session wheel
 
 # The site, in site/. It stops at a link that leads nowhere.
-docs: $(VENV)/installed-dev
+docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
-lint: $(VENV)/installed-dev
+lint: $(VENV)/installed-test $(VENV)/tools
 	$(BIN)/pre-commit run --all-files
 
 $(BIN)/python:
@@ -46,7 +46,7 @@ $(VENV)/installed-test: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@ $(VENV)/installed
 
-$(VENV)/installed-dev: $(VENV)/installed-test
+$(VENV)/tools: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --group dev
 	touch $@
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -48,6 +50,24 @@ def test_its_links_lead_somewhere() -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)", README)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_docs_and_wheel_install_no_packages_of_the_tests() -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("make is not installed")
+
+    def commands(goal: str) -> str:
+        run = [make, "--dry-run", "--always-make", goal]
+        return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "[test]" in commands("test")
+    assert "pip install" in commands("docs") + commands("wheel")
+    assert "[test]" not in commands("docs") + commands("wheel")
+
+
+def test_no_cell_of_the_table_is_unchecked() -> None:
+    assert "not checked" not in README
 
 
 def test_the_changelog_begins_with_the_version() -> None:
