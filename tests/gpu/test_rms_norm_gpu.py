@@ -160,10 +160,12 @@ def test_misaligned_buffers_are_refused_before_a_kernel_runs(dtype: str) -> None
         jax.block_until_ready(jax.jit(jax_ptx.rms_norm)(x))
 
 
-@pytest.mark.parametrize("n", [2048, 4096, 5120, 8192, 16384, 18432, 32768])
+@pytest.mark.parametrize(
+    "n", [1025, 1536, 2048, 4096, 4097, 5120, 8192, 10007, 16384, 18432, 32768, 65536, 131072]
+)
 def test_gradients_of_rows_by_turns(n: int) -> None:
     """Each CTA or cluster takes several rows, one after the other, and so its buffers are used again."""
-    rows = 1500 if n <= 8192 else 500
+    rows = 3000 if n < 2048 else 1500 if n <= 8192 else 500 if n <= 32768 else 100
     x, w, dy = (draw(shape, "bfloat16", i) for i, shape in enumerate([(rows, n), (n,), (rows, n)]))
     pull = jax.jit(lambda x, w, dy: jax.vjp(jax_ptx.rms_norm, x, w)[1](dy))
     dx, dw = pull(*on_gpu(x, w, dy))
