@@ -26,6 +26,7 @@ from jax_ptx import Launch, Tile, types
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ("rms_norm", "layer_norm", "softmax", "swiglu")
+MATRICES = {"f16": np.float16, "bf16": jnp.bfloat16, "tf32": np.float32, "mma": np.float16}
 # An approximation, and exact code in its place: not always its value, but the same on every machine.
 _EXACT = (
     (r"rsqrt\.approx(?:\.ftz)?\.f32\s+(\S+), (\S+);", r"sqrt.rn.f32 \1, \2; rcp.rn.f32 \1, \1;"),
@@ -103,6 +104,7 @@ def programs(change: Callable[[str], str]) -> Iterator[tuple[str, Callable, list
     brains = [f32(64).astype(jnp.bfloat16) for _ in range(2)]
     wide = [rng.integers(-(2**62), 2**62, 64), rng.integers(1, 2**40, 64)]
     divided = [i32(-(10**9), 10**9, 64), i32(1, 1000, 64)]
+    one_warp = (1, 1, 1), (32, 1, 1)
     pixels = rng.integers(0, 256, 5000, np.uint8)
     # Entry: its operands, the shapes of its results (as the last operand), grid, block.
     cases: dict[str, tuple[list[np.ndarray], list[np.ndarray], Sequence[int], Sequence[int]]] = {
@@ -118,6 +120,14 @@ def programs(change: Callable[[str], str]) -> Iterator[tuple[str, Callable, list
         "wide": (wide, wide[:1], (1, 1, 1), (64, 1, 1)),
         "functions": ([3 * f32(256)], [f32(8, 256)], (2, 1, 1), (128, 1, 1)),
         "doubles": ([5.0 * f32(64).astype(np.float64)], [np.zeros((4, 64))], (1, 1, 1), (64, 1, 1)),
+        **{
+            f"matmul_{name}": (
+                [f32(32, 32).astype(dtype) for _ in range(2)],
+                [f32(32, 32)],
+                *one_warp,
+            )
+            for name, dtype in MATRICES.items()
+        },
         "local_arrays": ([], [i32(0, 1, 64)], (1, 1, 1), (64, 1, 1)),
         "cluster_reduce": ([f32(8, 32)], [f32(8)], (8, 1, 1), (32, 1, 1)),
     }

@@ -7,8 +7,6 @@
 namespace jax_ptx::emulator {
 namespace {
 
-using ptx::Instruction;
-using ptx::Mod;
 using ptx::Type;
 
 constexpr int kZero = -10000;  // the exponent of zero
@@ -60,27 +58,12 @@ void Pass(int m, int k, bool to_half, int least, Factors* x, Takes takes) {
   }
 }
 
-// m8n8k4 of float16 is not for the tensor cores of this chip: products are added one by one.
-void AddOneByOne(int m, bool to_half, Factors* x) {
-  auto add = [](double a, double b) { return ToNearestFloat(AddToOdd(a, b)); };
-  for (int row = 0; row < m; ++row) {
-    for (int n = 0; n < kN; ++n) {
-      double product[4];
-      for (int j = 0; j < 4; ++j) product[j] = x->a[row][j] * x->b[j][n];
-      double& c = x->c[row][n];
-      double first = add(product[0], product[1]);
-      c = to_half ? ToHalf(add(add(product[2], product[3]), add(first, c)))
-                  : add(add(add(first, product[2]), product[3]), c);
-    }
-  }
-}
-
 }  // namespace
 
-void MultiplyFloats(const Instruction& i, int m, int k, Factors* x) {
-  bool to_half = i.type[0] == Type::kF16;
+void MultiplyFloats(Type type_d, Type type_a, int m, int k, Factors* x) {
+  bool to_half = type_d == Type::kF16;
   auto all = [](int) { return true; };
-  switch (i.type[1]) {
+  switch (type_a) {
     case Type::kF64:
       for (int row = 0; row < m; ++row) {
         for (int j = 0; j < k; ++j) {
@@ -107,10 +90,24 @@ void MultiplyFloats(const Instruction& i, int m, int k, Factors* x) {
       return;
     }
     case Type::kF16:
-      if (i.Has(Mod::kM8n8k4)) return AddOneByOne(m, to_half, x);
       return Pass(m, k, to_half, -14, x, all);
     default:
       return Pass(m, k, to_half, -126, x, all);
+  }
+}
+
+// m8n8k4 of float16 is not for the tensor cores of this chip: products are added one by one.
+void MultiplyOneByOne(Type type_d, Factors* x) {
+  auto add = [](double a, double b) { return ToNearestFloat(AddToOdd(a, b)); };
+  for (int row = 0; row < 8; ++row) {
+    for (int n = 0; n < kN; ++n) {
+      double product[4];
+      for (int j = 0; j < 4; ++j) product[j] = x->a[row][j] * x->b[j][n];
+      double& c = x->c[row][n];
+      double first = add(product[0], product[1]);
+      c = type_d == Type::kF16 ? ToHalf(add(add(product[2], product[3]), add(first, c)))
+                               : add(add(add(first, product[2]), product[3]), c);
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // Sums of products as an H200 adds them. The ISA leaves their order and their rounding open.
 #pragma once
 
-#include "ptx/program.h"
+#include "ptx/types.h"
 
 namespace jax_ptx::emulator {
 
@@ -12,6 +12,8 @@ struct Factors {
 };
 
 // C += A · B for an mma of floats, A m × k. Every element of C is left exact in the type of D.
-void MultiplyFloats(const ptx::Instruction& i, int m, int k, Factors* x);
+void MultiplyFloats(ptx::Type type_d, ptx::Type type_a, int m, int k, Factors* x);
+// The same for mma.m8n8k4 of float16.
+void MultiplyOneByOne(ptx::Type type_d, Factors* x);
 
 }  // namespace jax_ptx::emulator

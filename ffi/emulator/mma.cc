@@ -84,7 +84,7 @@ Outcome Mma(Warp& w, const Step& s, uint32_t mask) {
   if (type_d == Type::kS32) {
     MultiplyIntegers(i, shape.m, shape.k, &x);
   } else {
-    MultiplyFloats(i, shape.m, shape.k, &x);
+    MultiplyFloats(type_d, type_a, shape.m, shape.k, &x);
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int r = 0; r < d_registers; ++r) {
@@ -144,7 +144,7 @@ Outcome MmaQuadPairs(Warp& w, const Step& s, uint32_t mask) {
                                : ElementFrom(type_c, w.In<uint32_t>(c_args[e / per_c])[lane]);
       }
     }
-    MultiplyFloats(i, 8, 4, &x);
+    MultiplyOneByOne(type_d, &x);
     for (int n = 0; n < 8; ++n) {
       int lane = 4 * pair + n % 4 + 16 * (n / 4);
       for (int r = 0; r < 8 / per_d; ++r) {

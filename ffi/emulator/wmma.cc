@@ -1,5 +1,8 @@
 // wmma (PTX ISA 9.7.14.4). Where in a fragment an element stands is not specified, so that here
 // every matrix is dealt out to the lanes row by row; a fragment with room for more holds copies.
+#include <algorithm>
+
+#include "emulator/dot.h"
 #include "emulator/handlers.h"
 #include "emulator/lanes.h"
 #include "emulator/matrix.h"
@@ -114,6 +117,39 @@ Outcome Transfer(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// Floats add up as in the mma that a wmma is made of: eight columns at a time, all of k at once.
+void MultiplyTiles(const Shape& shape, Type type_d, Type type_a, const double* left,
+                   const double* right, double* sums) {
+  static thread_local Factors x;
+  int m = std::min(shape.m, kMaxM);
+  for (int top = 0; top < shape.m; top += m) {
+    for (int first = 0; first < shape.n; first += kN) {
+      for (int j = 0; j < shape.k; ++j) {
+        for (int row = 0; row < m; ++row) x.a[row][j] = left[(top + row) * shape.k + j];
+        for (int n = 0; n < kN; ++n) x.b[j][n] = right[j * shape.n + first + n];
+      }
+      for (int row = 0; row < m; ++row) {
+        std::copy_n(sums + (top + row) * shape.n + first, kN, x.c[row]);
+      }
+      MultiplyFloats(type_d, type_a, m, shape.k, &x);
+      for (int row = 0; row < m; ++row) {
+        std::copy_n(x.c[row], kN, sums + (top + row) * shape.n + first);
+      }
+    }
+  }
+}
+
+// Sums of integers are exact in float64.
+void MultiplyIntegers(const Shape& shape, const double* left, const double* right, double* sums) {
+  for (int row = 0; row < shape.m; ++row) {
+    for (int j = 0; j < shape.k; ++j) {
+      for (int column = 0; column < shape.n; ++column) {
+        sums[row * shape.n + column] += left[row * shape.k + j] * right[j * shape.n + column];
+      }
+    }
+  }
+}
+
 Outcome Multiply(Warp& w, const Step& s, uint32_t mask) {
   if (Outcome outcome = WholeWarp(w, s, mask); outcome != Outcome::kNext) return outcome;
   const Instruction& i = *s.source;
@@ -130,12 +166,10 @@ Outcome Multiply(Warp& w, const Step& s, uint32_t mask) {
   Unpack(w, args, a, shape.m * shape.k, left);
   Unpack(w, args + a.registers, b, shape.k * shape.n, right);
   Unpack(w, args + a.registers + b.registers, c, shape.m * shape.n, sums);
-  for (int row = 0; row < shape.m; ++row) {
-    for (int j = 0; j < shape.k; ++j) {
-      for (int column = 0; column < shape.n; ++column) {
-        sums[row * shape.n + column] += left[row * shape.k + j] * right[j * shape.n + column];
-      }
-    }
+  if (d.type == Type::kS32) {
+    MultiplyIntegers(shape, left, right, sums);
+  } else {
+    MultiplyTiles(shape, d.type, type_a, left, right, sums);
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int e = 0; e < d.registers * d.per; ++e) {

@@ -168,3 +168,30 @@ def test_a_tensor_core_cuts_products_and_their_sum(small: int, want: int):
     y = np.zeros(128, U32)
     emulate(text, [y])
     assert {hex(x) for x in y} == {hex(want)}
+
+
+@pytest.mark.parametrize("shape", ["m16n16k16", "m32n8k16", "m8n32k16"])
+def test_wmma_adds_as_the_mma_that_it_is_made_of(shape: str):
+    m, n, k = map(int, shape[1:].replace("n", "k").split("k"))
+    a, b, y = np.zeros((m, k), U16), np.zeros((k, n), U16), np.zeros((m, n), U32)
+    a[:, 0], a[:, 1:], b[0], b[1:] = (
+        0x3C00,
+        0x0C00,
+        0x3C00,
+        0x0800,
+    )  # as above: 1, and 15 times 2^-25
+    registers = [", ".join(f"%r{i}" for i in range(at, at + 8)) for at in (0, 8)]
+    sums = ", ".join(f"%f{i}" for i in range(8))
+    text = kernel(
+        f"""
+        wmma.load.a.sync.aligned.row.{shape}.f16 {{{registers[0]}}}, [%a], {k};
+        wmma.load.b.sync.aligned.row.{shape}.f16 {{{registers[1]}}}, [%b], {n};
+        {" ".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(8))}
+        wmma.mma.sync.aligned.row.row.{shape}.f32.f32
+            {{{sums}}}, {{{registers[0]}}}, {{{registers[1]}}}, {{{sums}}};
+        wmma.store.d.sync.aligned.row.{shape}.f32 [%y], {{{sums}}}, {n};
+        """,
+        ["a", "b", "y"],
+    )
+    emulate(text, [a, b, y])
+    assert {hex(x) for x in y.flat} == {"0x3f800003"}
