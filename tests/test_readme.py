@@ -66,6 +66,18 @@ def test_docs_and_wheel_install_no_packages_of_the_tests() -> None:
     assert "[test]" not in commands("docs") + commands("wheel")
 
 
+def test_the_extras_that_are_named_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    pages = [README, *(path.read_text() for path in (ROOT / "docs").glob("*.md"))]
+    listed = re.search(r"Further extras: (.*?)\. Runs", README, re.DOTALL)
+    assert listed is not None
+    named = {name for page in pages for name in re.findall(r"'\.\[(\w+)\]'", page)}
+    named |= set(re.findall(r"`(\w+)`", listed[1]))
+    assert named == set(extras) - {"cuda12"}, "cuda12 is named beside cuda13"
+
+
 def test_no_cell_of_the_table_is_unchecked() -> None:
     assert "not checked" not in README
 

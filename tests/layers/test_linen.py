@@ -202,9 +202,20 @@ def loss(module: Any, variables: Any, x: jax.Array) -> jax.Array:
     return (y * jnp.sin(jnp.arange(y.size, dtype=jnp.float32)).reshape(y.shape)).sum()
 
 
-@pytest.mark.parametrize(("axes", "dtype"), [(-1, "bfloat16"), ((1, 2), None), (1, "bfloat16")])
-def test_gradients_have_the_dtypes_of_their_variables(axes: Any, dtype: str | None) -> None:
-    x = normal(0, (3, 4, 6), dtype or jnp.float32)
+@pytest.mark.parametrize(
+    ("axes", "dtype", "x_dtype"),
+    [
+        (-1, "bfloat16", "bfloat16"),
+        (-1, "bfloat16", "float32"),
+        (-1, None, "bfloat16"),
+        ((1, 2), None, "float32"),
+        (1, "bfloat16", "bfloat16"),
+    ],
+)
+def test_gradients_have_the_dtypes_of_their_variables(
+    axes: Any, dtype: str | None, x_dtype: str
+) -> None:
+    x = normal(0, (3, 4, 6), x_dtype)
     original, ours = both(
         dtype=dtype, reduction_axes=axes, feature_axes=axes, scale_init=random_scale
     )
@@ -216,7 +227,7 @@ def test_gradients_have_the_dtypes_of_their_variables(axes: Any, dtype: str | No
     assert grads[0][1].dtype == x.dtype
     for got, expected in zip(*map(jax.tree.leaves, grads), strict=True):
         # The original's backward pass rounds to bfloat16 between its steps.
-        limit = 0.02 if dtype else 1e-5
+        limit = 0.02 if dtype or x_dtype == "bfloat16" else 1e-5
         np.testing.assert_allclose(np.float32(got), np.float32(expected), rtol=limit, atol=limit)
 
 
@@ -322,6 +333,11 @@ def test_a_row_that_is_sharded_is_not_refused() -> None:
             sharded = jax.device_put(x, jax.NamedSharding(mesh, jax.P(*spec)))
             assert_same(jax.jit(linen.RMSNorm().apply)(variables, sharded), expected)
             assert uses_kernel(linen.RMSNorm().apply, variables, sharded) == kernel
+            if not kernel:
+                with pytest.raises(
+                    NotImplementedError, match="none for rows or a weight that an exp"
+                ):
+                    jax.eval_shape(linen.RMSNorm(implementation="ptx").apply, variables, sharded)
 
 
 # ---- the cases of Flax's own tests of RMSNorm ----
