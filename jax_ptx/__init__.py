@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 try:
-    import jax_ptx._ext  # noqa: F401
+    _importlib.import_module("jax_ptx._ext")
 except ModuleNotFoundError as error:
     if error.name != "jax_ptx._ext":
         raise
