@@ -131,6 +131,16 @@ def test_a_rows_bits_do_not_depend_on_where_it_starts(n: int) -> None:
 
 # A CTA's rows by bulk copies, aligned and not; a cluster's by cp.async and by bulk copies. Dw alone needs
 # no sum over the row.
+@pytest.mark.parametrize(("n", "dtype"), [(8193, "bfloat16"), (8193, "float32")])
+def test_a_residual_changes_no_bit(n: int, dtype: str) -> None:
+    """Rows that shared memory takes: with a residual it does not take them, and adds in the same order."""
+    assert forward_config(n, by_numpy_name(dtype), 90, may_stage=True).staged
+    x, residual, w = draw((37, n), dtype), draw((37, n), dtype, 1), draw(n, "float32", 2)
+    y, added = jax_ptx.add_rms_norm(x, residual, w, implementation="ptx")
+    alone = jax_ptx.rms_norm(added, w, implementation="ptx")
+    np.testing.assert_array_equal(y, alone)
+
+
 @pytest.mark.parametrize("need_dx", [True, False])
 @pytest.mark.parametrize("n", [1032, 1025, 16384, 24576 + 16384])
 def test_nothing_races_where_ctas_take_rows_by_turns(n: int, need_dx: bool) -> None:

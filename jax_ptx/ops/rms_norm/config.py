@@ -128,14 +128,15 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
         n: elements of a row.
         dtype: their type.
         target: the GPU's.
-        may_stage: whether the kernel has no more than x and y of that type.
+        may_stage: whether the kernel has no more than x and y of that type. The layout, and with it the
+            order of summation, is the same with a residual, so that its rows have the bits of two steps.
     """
     vector = math.gcd(n, ACCESS_BYTES * 8 // dtype.bits)
     access_bytes = vector * dtype.bits // 8
-    if may_stage and access_bytes < NARROW_BYTES and has_large_clusters(target):
+    if access_bytes < NARROW_BYTES and has_large_clusters(target):
         threads = WARP * math.ceil(n // vector / (STAGED_BYTES // access_bytes) / WARP)
         if STAGED_MIN_THREADS <= threads <= MAX_THREADS:
-            return ForwardConfig(RowLayout(n, vector, threads, 1), staged=True)
+            return ForwardConfig(RowLayout(n, vector, threads, 1), staged=may_stage)
     more = max(1, NARROW_BYTES // access_bytes)
     steps, most = min(STEPS * more, MAX_NARROW_STEPS), min(MAX_STEPS * more, MAX_NARROW_STEPS)
     layout = row_layout(n, dtype, max_accesses=steps, max_elements=n, cta_threads=CTA_THREADS)

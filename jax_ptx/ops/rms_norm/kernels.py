@@ -114,7 +114,8 @@ def _forward(
     source = Source(elements_of(x), first_of(residual), first_of(added))
     py, pw = elements_of(y), first_of(weight)
     in_cta = reg.from_(ptx.special.tid.x(), u32)
-    this = Row(layout, in_cta & (layout.threads - 1))
+    # With a row to itself a CTA has any number of warps, and else threads that are a power of two.
+    this = Row(layout, in_cta if layout.rows == 1 else in_cta & (layout.threads - 1))
     number, exists = _row_number(layout, in_cta)
     for part in (*source.moving, py):
         part.skip(number, layout.n)
