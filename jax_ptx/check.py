@@ -80,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outputs=written,
             scalars={i: p.scalar for i, p in enumerate(parameters) if p.array is None},
         )
+    except OSError as error:
+        parser.error(str(error))
     except (TypeError, ValueError, NotImplementedError, RuntimeError) as error:
         print(error)  # the text does not parse, or a limit does not hold
         return 1
@@ -201,7 +203,10 @@ def _parameter(name: str, kind: str, value: str, numbers: np.random.Generator) -
         else:
             known = ", ".join([*_ROLES, *_FILLS])
             raise _UsageError(f"--param {name}: {word!r} is none of {known}")
-    return _Parameter(name, _filled(shape, dtype, fill, numbers), role, b"")
+    try:
+        return _Parameter(name, _filled(shape, dtype, fill, numbers), role, b"")
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise _UsageError(f"--param {name}: {value} is too large ({error})") from error
 
 
 def _dtype(name: str, kind: str) -> np.dtype[Any]:

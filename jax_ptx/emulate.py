@@ -75,6 +75,7 @@ class Settings:
         Raises:
             TypeError: one is of another type.
             ValueError: one is out of range.
+            OSError: the trace cannot be written.
         """
         if self.schedule not in SCHEDULES:
             raise ValueError(
@@ -94,6 +95,9 @@ class Settings:
                 f"{kernel}: trace must be a list to append to or the path of a file to write, got "
                 f"{type(self.trace).__name__}"
             )
+        if isinstance(self.trace, str | os.PathLike):
+            with open(self.trace, "a"):  # now rather than after a long run
+                pass
 
 
 def emulate(
@@ -144,6 +148,7 @@ def emulate(
         TypeError, ValueError: as for a call, and for text that does not parse or limits that do not
             hold.
         NotImplementedError: the emulator lacks an instruction of the kernel.
+        OSError: the trace cannot be written.
     """
     settings = Settings(race_check, schedule, seed, step_limit, trace, own_rows)
     if isinstance(kernel, Launch):

@@ -199,3 +199,7 @@ class EmulationError(RuntimeError):
     def __init__(self, report: EmulationReport) -> None:
         super().__init__("\n".join(map(str, report.findings)))
         self.report = report
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made again from its args, here the text: process pools would hang on it.
+        return type(self), (self.report,), self.__dict__

@@ -184,7 +184,7 @@ class Kernel(Declared):
         names = self._signature.variables
         unknown = [name for name in values if name not in names and name not in self._constants]
         if unknown:
-            known = ", ".join([*names, *self._constants]) or "nothing"
+            known = ", ".join(dict.fromkeys([*names, *self._constants])) or "nothing"
             raise TypeError(f"{self._name}: unexpected keyword {unknown[0]!r}; it takes {known}")
         variables = self._signature.check_variables(values)
         missing = [name for name in names if name not in values]

@@ -168,6 +168,10 @@ def ptx_kernel(
     """
     if not isinstance(text, str):
         raise TypeError(f"ptx_kernel takes the PTX as a str, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"ptx_kernel: the text is not Unicode: {error}") from error
     return TextKernel(
         text,
         in_specs=in_specs,

@@ -78,6 +78,14 @@ def test_a_text_that_does_not_parse(tmp_path: Path, capsys) -> None:
             [*PARAMS, "--param", "n=f32[3]:big"],
             "--param n: 'big' is none of in, out, inout, random",
         ),
+        (
+            [*PARAMS, "--param", "n=f32[999999999999999]"],
+            "--param n: f32[999999999999999] is too large (",
+        ),
+        (
+            [*PARAMS, "--param", "n=1", "--trace", "/nonexistent/trace"],
+            "No such file or directory: '/nonexistent/trace'",
+        ),
         (["--entry", "other"], "has no entry 'other'; the file has scale"),
         (["--grid", "2,0"], "argument --grid: expected up to three sizes, X,Y,Z, got '2,0'"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import time
 from typing import Any
 
@@ -206,6 +208,18 @@ def test_several_findings_in_one_error() -> None:
     with pytest.raises(jax_ptx.EmulationError) as caught:
         jax_ptx.emulate(kernel, np.zeros(64, np.uint32))
     assert str(caught.value).splitlines() == [str(finding) for finding in findings]
+
+
+def test_an_error_that_another_process_raised() -> None:
+    kernel = ptx_kernel(text_of("trap;"), in_specs=(Tile(64, u32),), out_specs=(Tile(64, u32),))
+    with pytest.raises(jax_ptx.EmulationError) as caught:
+        jax_ptx.emulate(kernel, np.zeros(64, np.uint32))
+    caught.value.add_note("in worker 3")
+    for again in (pickle.loads(pickle.dumps(caught.value)), copy.deepcopy(caught.value)):
+        assert type(again) is jax_ptx.EmulationError
+        assert str(again) == str(caught.value)
+        assert again.report.findings == caught.value.report.findings
+        assert again.__notes__ == ["in worker 3"]
 
 
 def test_a_peer_that_may_exit_first() -> None:

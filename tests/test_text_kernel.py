@@ -62,6 +62,12 @@ def test_a_text_without_an_end_is_read_in_linear_time(text: str) -> None:
     assert time.monotonic() - start < 5
 
 
+def test_a_text_with_half_a_character() -> None:
+    with pytest.raises(ValueError, match=r"ptx_kernel: the text is not Unicode: .*surrogates") as e:
+        ptx_kernel(TEXT + " // \ud800", in_specs=(TILE,), out_specs=(TILE,))
+    assert type(e.value) is ValueError
+
+
 def test_variables_by_name() -> None:
     text = (
         ".version 7.0\n.target sm_80\n.address_size 64\n"

@@ -97,6 +97,8 @@ def test_a_constant_without_a_default_and_one_named_like_a_variable():
         k.ptx(n=4)
     k.ptx(n=4, scale=2)
     assert seen == [(4, 2)]
+    with pytest.raises(TypeError, match=r"k: unexpected keyword 'foo'; it takes n, scale$"):
+        k.ptx(n=4, scale=2, foo=3)
 
 
 def test_a_launch_record():
