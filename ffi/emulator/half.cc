@@ -12,7 +12,7 @@ using ptx::Op;
 using ptx::Type;
 
 struct Flags {
-  bool ftz, sat, relu, nan, xorsign, oob;
+  bool ftz, sat, relu, nan, xorsign;
 };
 
 template <class T>
@@ -21,9 +21,6 @@ template <class T>
 bool IsNan(T x) {
   return (x.bits & 0x7FFF) > kInfinity<T>;
 }
-
-// What tensor maps fill in beyond a tensor's bounds, and fma.oob makes zero of.
-constexpr uint16_t kOutOfBounds = 0x7FF7;
 
 // min and max pick an operand; the order is that of sign-magnitude integers, −0 below +0.
 template <class T>
@@ -42,7 +39,6 @@ T Extreme(T a, T b, bool is_max, const Flags& flags) {
 
 template <class T>
 T Compute(Op op, T a, T b, T c, const Flags& flags) {
-  if (flags.oob && (a.bits == kOutOfBounds || b.bits == kOutOfBounds)) return {0};
   if (flags.ftz) a = Flush(a), b = Flush(b), c = Flush(c);
   double x = ToDouble(a), y = ToDouble(b);
   double value = 0;
@@ -88,8 +84,8 @@ T Compute(Op op, T a, T b, T c, const Flags& flags) {
 template <class T, bool packed, Op op>
 Outcome Run(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;
-  Flags flags{i.Has(Mod::kFtz),     i.Has(Mod::kSat),     i.Has(Mod::kRelu),
-              i.Has(Mod::kNanMode), i.Has(Mod::kXorsign), i.Has(Mod::kOob)};
+  Flags flags{i.Has(Mod::kFtz), i.Has(Mod::kSat), i.Has(Mod::kRelu), i.Has(Mod::kNanMode),
+              i.Has(Mod::kXorsign)};
   int last = i.operand_count - 1;
   auto* d = w.Out<uint32_t>(s.args[0]);
   const auto* a = w.In<uint32_t>(s.args[1]);

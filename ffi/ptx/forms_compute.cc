@@ -52,7 +52,6 @@ constexpr Form kForms[] = {
     {"fma", Op::kFma, "$round ftz? f32x2", ">T T T T"},
     {"fma", Op::kFma, "rn ftz? sat? relu? f16|f16x2", ">T T T T"},
     {"fma", Op::kFma, "rn relu? bf16|bf16x2", ">T T T T"},
-    {"fma", Op::kFma, "rn oob relu? f16|f16x2|bf16|bf16x2", ">T T T T"},
     {"fma", Op::kFma, "$round sat? f32 f16|bf16", ">T U U T"},
     {"sad", Op::kSad, "$int", ">T T T T"},
     {"div", Op::kDiv, "$int", ">T T T"},

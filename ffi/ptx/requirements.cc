@@ -62,7 +62,6 @@ constexpr Rule kRules[] = {
     {"fence|membar proxy", {75, 0, false}},
     {"fma bf16|bf16x2", {70, 80, false}},
     {"fma relu", {70, 80, false}},
-    {"fma oob", {81, 90, false}},
     {"cvta param", {77, 70, false}},
     {"cvta param::entry", {83, 70, false}},
     {"getctarank", {78, 90, false}},

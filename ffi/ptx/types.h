@@ -57,7 +57,7 @@ bool Agrees(Type asked, Type declared);
 #define JAX_PTX_MODIFIERS(X) \
   X(kRn, "rn") X(kRz, "rz") X(kRm, "rm") X(kRp, "rp") X(kRna, "rna") X(kRni, "rni") \
   X(kRzi, "rzi") X(kRmi, "rmi") X(kRpi, "rpi") X(kFtz, "ftz") X(kSat, "sat") \
-  X(kSatfinite, "satfinite") X(kRelu, "relu") X(kOob, "oob") X(kApprox, "approx") X(kFull, "full") \
+  X(kSatfinite, "satfinite") X(kRelu, "relu") X(kApprox, "approx") X(kFull, "full") \
   X(kNanMode, "NaN") X(kXorsign, "xorsign") X(kAbs, "abs") X(kHi, "hi") X(kLo, "lo") \
   X(kWide, "wide") X(kCc, "cc") X(kShiftamt, "shiftamt") X(kEq, "eq") X(kNe, "ne") X(kLt, "lt") \
   X(kLe, "le") X(kGt, "gt") X(kGe, "ge") X(kLs, "ls") X(kHs, "hs") X(kEqu, "equ") \

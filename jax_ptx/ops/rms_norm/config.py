@@ -110,15 +110,16 @@ class ForwardConfig:
         """Clusters that share the rows."""
         return CLUSTERS[self.layout.cluster]
 
-    def weight_in_order(self, with_rstd: bool) -> bool:
+    def weight_in_order(self, *, residual: bool, with_rstd: bool) -> bool:
         """Whether loads of the weight stay where they are written (see `Finish.in_order`): a step ahead.
 
         They then take few registers from a row of many threads: two CTAs share an SM (bfloat16 rows of
-        32,768: 132, and 137), or nothing is spilled (65,536 with rstd: 134, and 164; with no load ahead,
-        142). Where nothing is anyway, moving them is as good (65,536 without: 133, and 134).
+        32,768: 132, and 137), or nothing is spilled (65,536 with rstd: 131, and 164; with no load ahead,
+        142). Without rstd ptxas spills nothing either way (133, and 134), and the driver's compiler may
+        (159 where it moves them); but for a residual without rstd moving them is what spills nothing.
         """
         threads = self.layout.threads
-        return threads == MANY_THREADS or (threads > MANY_THREADS and with_rstd)
+        return threads == MANY_THREADS or (threads > MANY_THREADS and (with_rstd or not residual))
 
 
 def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False) -> ForwardConfig:

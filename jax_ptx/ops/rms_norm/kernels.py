@@ -114,8 +114,9 @@ def _forward(
     source = Source(elements_of(x), first_of(residual), first_of(added))
     py, pw = elements_of(y), first_of(weight)
     in_cta = reg.from_(ptx.special.tid.x(), u32)
-    # With a row to itself a CTA has any number of warps, and else threads that are a power of two.
-    this = Row(layout, in_cta if layout.rows == 1 else in_cta & (layout.threads - 1))
+    # Several rows of a CTA have threads that are a power of two each, one row has any number of warps.
+    mask = layout.threads - 1
+    this = Row(layout, in_cta if layout.threads & mask else in_cta & mask)
     number, exists = _row_number(layout, in_cta)
     for part in (*source.moving, py):
         part.skip(number, layout.n)
@@ -133,7 +134,7 @@ def _forward(
         total = reg.scalar(vectors.wide_type(source.dtype), init=0.0)
         for packed in loaded:
             add_squares(total, vectors.widen(packed, source.dtype))
-    in_order = config.weight_in_order(rstd is not None)
+    in_order = config.weight_in_order(residual=residual is not None, with_rstd=rstd is not None)
 
     def weights_ahead(step: int) -> list[Reg] | None:
         """A step's weight, if it is loaded a step ahead; a residual leaves no registers for that."""
