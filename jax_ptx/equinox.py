@@ -20,8 +20,8 @@ class RMSNorm(eqx.nn.RMSNorm):
 
     Arguments, fields and dtypes are those of the original, of which it is a subclass, with the same
     leaves: a file of one loads into the other. Under `jax.vmap` all rows take one launch. The kernel runs
-    for every real input. It is quickest with `use_bias=False`, as models have it: a bias is added by XLA,
-    after a kernel in float32. Complex inputs are computed the plain way.
+    with `use_bias=False`, as models have it, on floating-point inputs; the rest is computed the plain way,
+    unless "ptx" asks for the kernel, after which XLA adds the bias.
     """
 
     weight_offset: float = eqx.field(static=True)

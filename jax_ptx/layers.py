@@ -1,8 +1,9 @@
 """What the layers of `jax_ptx.flax` and `jax_ptx.equinox` compute, whatever their constructors are called.
 
 The kernel takes rows of one dtype and rounds once. A layer that normalises over its last axes, as nearly
-all do, calls it: in its input's dtype where the result has that too, and else in float32 (or float64), with
-XLA's conversions around it. What no kernel gives is computed here the plain way.
+all do, calls it where its result has its input's dtype and there is no bias. Else conversions around a
+float32 (or float64) kernel would move more bytes than the plain formula, of which XLA makes one kernel: that
+runs, unless the kernel is asked for. What no kernel gives is computed the plain way too.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ def normalize(
         axis_name: mapped axes that the mean is over as well.
         axis_index_groups: groups of their indices, as `jax.lax.pmean` takes them.
         weight_offset: a number added to the weight, in float32 at least.
-        implementation: "ptx": the kernel, also where x has to be transposed for it; "xla": the plain
-            formula; None: the kernel on a GPU and the formula elsewhere and for what no kernel gives.
+        implementation: "ptx": the kernel, also where x has to be converted or transposed for it; "xla":
+            the plain formula; None: the kernel on a GPU where it takes x as it is and gives the result,
+            and the formula elsewhere.
 
     Raises:
         NotImplementedError: for "ptx" where no kernel gives what the layer computes.
@@ -103,7 +105,8 @@ def normalize(
         obstacle = "a mask" if mask is not None else "axis_name" if axis_name is not None else None
         obstacle = obstacle or _obstacle(x, weight, bias, reduced, features, eps, statistic, dtype)
         trailing = reduced == tuple(range(x.ndim - len(reduced), x.ndim))
-        if obstacle is None and (trailing or implementation == "ptx"):
+        as_it_is = trailing and x.dtype == dtype == result and bias is None
+        if obstacle is None and (as_it_is or implementation == "ptx"):
             options: dict[str, Any] = {"eps": _constant(eps), "implementation": implementation}
             if weight is not None:
                 options["weight_offset"] = offset

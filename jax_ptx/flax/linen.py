@@ -18,10 +18,10 @@ class RMSNorm(nn.RMSNorm):
     """`flax.linen.RMSNorm` with the kernel of `jax_ptx.rms_norm`.
 
     Fields, parameters, dtypes and masks are those of the original, of which it is a subclass: variables
-    of one work in the other. The kernel runs wherever the layer normalises over the last axes, with no mask
-    and no `axis_name`, and computes the mean in float32 or float64; the rest is computed the plain way.
-    It is quickest where the result has the input's dtype (`dtype=jnp.bfloat16` on bfloat16 inputs; the
-    parameters and their gradients keep `param_dtype`): elsewhere XLA converts before it or after it.
+    of one work in the other. The kernel runs where the layer normalises over the last axes, with no mask and
+    no `axis_name`, computes the mean in float32 or float64, and its result has the input's dtype
+    (`dtype=jnp.bfloat16` on bfloat16 inputs; the parameters and their gradients keep `param_dtype`). The
+    rest is computed the plain way, unless "ptx" asks for the kernel with XLA's conversions around it.
 
     Attributes:
         weight_offset: added to the scale in float32; 1.0 is the zero-centred (Gemma) form, which wants

@@ -36,7 +36,7 @@ def test_shapes_and_options(shape: Any, use_weight: bool, use_bias: bool) -> Non
     x = normal(0, (3, *original.shape))
     expected, got = jax.jit(lambda x: [jax.vmap(layer)(x) for layer in (original, ours)])(x)
     assert_same(got, expected)
-    assert uses_kernel(jax.vmap(ours), x) == (shape != ())
+    assert uses_kernel(jax.vmap(ours), x) == (shape != () and not use_bias)
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
@@ -53,15 +53,15 @@ def test_dtypes(x_dtype: str, dtype: Any) -> None:
         assert ours(x).dtype == x.dtype
     else:
         assert_same(eqx.filter_jit(ours)(x), eqx.filter_jit(original)(x))
-    assert uses_kernel(ours, x) == (x_dtype != "complex64")
+    assert uses_kernel(ours, x) == (x_dtype not in ("complex64", "int32"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_a_layer_launches_one_kernel(use_bias: bool, dtype: str) -> None:
-    for implementation in (None, "ptx"):
+    for implementation, most in ((None, int(not use_bias)), ("ptx", 1)):
         layer = ptx_eqx.RMSNorm(N, use_bias=use_bias, implementation=implementation)
-        assert launches(jax.vmap(layer), jnp.ones((4, N), dtype)) == 1
+        assert launches(jax.vmap(layer), jnp.ones((4, N), dtype)) == most
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
