@@ -235,6 +235,8 @@ REFUSED = [
     ({"out_dtype": "bfloat16"}, TypeError, "out_dtype must be float8_e4m3fn or.*got bfloat16"),
     ({"out_dtype": "float9"}, TypeError, "out_dtype must be float8_e4m3fn or.*got 'float9'"),
     ({"scale": 2.0}, ValueError, "scale is for a result of 8 bits, and out_dtype is None"),
+    ({"scale": 1e300, "out_dtype": "float8_e5m2"}, ValueError, "scale must be a finite float32"),
+    ({"scale": 10**400, "out_dtype": "float8_e5m2"}, ValueError, "scale must be a finite float32"),
     ({"scale": "2", "out_dtype": "float8_e5m2"}, TypeError, "scale must be a number.*got str"),
     (
         {"scale": jnp.ones((), jnp.bfloat16), "out_dtype": "float8_e5m2"},
@@ -249,6 +251,18 @@ REFUSED = [
 def test_refused(arguments, error, text: str) -> None:
     with pytest.raises(error, match=text):
         jax_ptx.rms_norm(jnp.ones((2, 4)), jnp.ones(4), **arguments)
+
+
+def test_options_that_jax_holds() -> None:
+    x, w = jnp.ones((2, 4)), jnp.ones(4)
+    y = jax_ptx.rms_norm(x, w, eps=jnp.float32(0.5), weight_offset=jnp.float32(1))
+    np.testing.assert_array_equal(y, jax_ptx.rms_norm(x, w, eps=0.5, weight_offset=1.0))
+
+
+def test_a_tensor_of_pytorch_is_told_where_to_go() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    with pytest.raises(TypeError, match=r"got Tensor; jax_ptx\.torch\.rms_norm takes tensors"):
+        jax_ptx.rms_norm(torch.ones(4))
 
 
 def test_an_offset_without_a_weight_is_refused() -> None:

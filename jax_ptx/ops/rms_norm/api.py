@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jax_ptx.ops import rowwise
 from jax_ptx.ops.rms_norm import reference
@@ -155,9 +156,9 @@ def _operands(op: str, x: Any, weight: Any) -> tuple[jax.Array, jax.Array | None
 
 def _float_array(op: str, name: str, value: Any) -> jax.Array:
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
-        raise TypeError(
-            f"{op}: {name} must be an array, got {type(value).__name__}; jnp.asarray makes one"
-        )
+        torch = type(value).__module__.partition(".")[0] == "torch"
+        mend = f"jax_ptx.torch.{op} takes tensors" if torch else "jnp.asarray makes one"
+        raise TypeError(f"{op}: {name} must be an array, got {type(value).__name__}; {mend}")
     if str(value.dtype) not in DTYPES:  # a PRNG key's dtype is none of NumPy's
         raise TypeError(
             f"{op}: {name} must have dtype {', '.join(DTYPES)}, got {value.dtype}; cast it with astype"
@@ -200,6 +201,8 @@ def _options(
 
 
 def _number(op: str, name: str, value: Any) -> float:
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and value.shape == ():
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating):
         raise TypeError(
             f"{op}: {name} must be a number known while tracing, got {type(value).__name__}; it is part "
@@ -235,7 +238,10 @@ def _scale(op: str, scale: Any, out_dtype: str | None) -> jax.Array | None:
     if scale is None:
         scale = 1.0
     if isinstance(scale, numbers.Real) and not isinstance(scale, bool | np.generic):
-        return jnp.asarray(_number(op, "scale", scale), jnp.float32)
+        number, limits = abs(_number(op, "scale", scale)), jnp.finfo(jnp.float32)
+        if not (number == 0 or float(limits.smallest_subnormal) <= number <= float(limits.max)):
+            raise ValueError(f"{op}: scale must be a finite float32, got {scale}")
+        return jnp.asarray(scale, jnp.float32)
     if not isinstance(scale, jax.Array | np.ndarray | np.generic) or str(scale.dtype) != "float32":
         what = getattr(scale, "dtype", type(scale).__name__)
         raise TypeError(
