@@ -35,7 +35,8 @@ class Finding:
     Attributes:
         kind: "out_of_bounds", "misaligned", "read_only", "uninitialised" (a register, shared memory or
             an output that nothing has written), "unwritten_output", "barrier", "deadlock",
-            "exited_peer" (shared memory of a CTA of the cluster that has exited), "inactive_lane",
+            "waits_for_cta" (for CTAs that the emulator runs later), "exited_peer" (shared memory of a
+            CTA of the cluster that has exited), "inactive_lane",
             "race", "foreign_row", "stopped" (`trap` or a failed assertion), "step_limit", or "invalid"
             for any other use that PTX leaves undefined.
         message: the whole text.

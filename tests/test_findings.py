@@ -121,6 +121,18 @@ FAULTS = {
         "`ld.volatile.shared.u32 %r1, [flag]`\n  Who spins reads what no thread is left to change.",
         {},
     ),
+    "a loop that waits for a CTA that comes later": (
+        "waits_for_cta",
+        "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 0;"
+        + WRITE
+        + "@!%p1 st.global.u32 [%y+124], 9;\n"
+        "L: ld.volatile.global.u32 %r1, [%y+124];\nsetp.ne.u32 %p1, %r1, 9; @%p1 bra L;",
+        ": no thread can go on:\n  CTA (0,0,0): threads 0-31 spin at PTX line <ld.volatile> "
+        "`ld.volatile.global.u32 %r1, [%y+124]`\n  Who spins reads what no thread of these CTAs is left "
+        "to change. The emulator runs CTAs one after the other, and 1 have not begun: a kernel whose CTAs "
+        "wait for later ones cannot be run here.",
+        {"block": 32, "grid": 2},
+    ),
     "a loop that waits on both sides of a branch": (
         "deadlock",
         WRITE + "setp.lt.u32 %p1, %t, 40;\n@%p1 bra A;\nbar.sync 0;\nret;\nA: bra A;",

@@ -150,7 +150,11 @@ Status Compiler::EmitCall(const Instruction& i, const Operand* operands) {
   const Function& callee = module_.functions[i.target];
   if (!callee.is_defined) {
     Step step;
-    step.run = CallUndefined;
+    step.run = callee.name == "vprintf" ? CallPrintf : CallUndefined;
+    lists_.push_back({program_->steps.size(), program_->numbers.size(), 0, 0});
+    bool has_result = i.operand_count != 0 && operands[0].is_destination;
+    program_->numbers.push_back(
+        has_result ? static_cast<uint32_t>(VariableAddress(operands[0].variable)) : kNone);
     AddStep(step, i);
     return {};
   }

@@ -104,11 +104,21 @@ Outcome CopyResults(Warp& w, const Step& s, uint32_t mask) {
 }
 
 Outcome CallUndefined(Warp& w, const Step& s, uint32_t mask) {
+  std::string name(w.cta->cluster->launch->program->module->functions[s.source->target].name);
   Report(w, s, __builtin_ctz(mask),
-         "the function has no body here: an assertion of the kernel failed, or it calls a system "
-         "function",
+         name == "__assertfail" ? "an assertion of the kernel failed"
+                                : "the kernel calls `" + name + "`, which has no body here",
          Kind::kStopped);
   return Outcome::kFault;
+}
+
+// Nothing is printed. args: the local address of the result, or kNone.
+Outcome CallPrintf(Warp& w, const Step& s, uint32_t mask) {
+  if (s.args[0] == kNone) return Outcome::kNext;
+  size_t stride = w.cta->cluster->launch->program->local_bytes;
+  for (; mask != 0; mask &= mask - 1)
+    std::memset(w.local + static_cast<size_t>(__builtin_ctz(mask)) * stride + s.args[0], 0, 4);
+  return Outcome::kNext;
 }
 
 Handler SelectControl(const ptx::Instruction& i) {

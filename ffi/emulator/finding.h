@@ -20,6 +20,7 @@ enum class Kind : uint8_t {
   kUnwrittenOutput,  // bytes of a result that no thread wrote
   kBarrier,          // a barrier that the threads do not reach as it counts them
   kDeadlock,
+  kWaitsForCta,   // global memory that perhaps a CTA is to write which runs later here
   kExitedPeer,    // shared memory of a CTA of the cluster that has exited
   kInactiveLane,  // an exchange with a lane that does not take part
   kRace,

@@ -42,6 +42,7 @@ Outcome WidenSigned(Warp& warp, const Step& step, uint32_t mask);
 Outcome ReadClock(Warp& warp, const Step& step, uint32_t mask);
 Outcome Call(Warp& warp, const Step& step, uint32_t mask);
 Outcome CallUndefined(Warp& warp, const Step& step, uint32_t mask);
+Outcome CallPrintf(Warp& warp, const Step& step, uint32_t mask);
 Outcome CopyResults(Warp& warp, const Step& step, uint32_t mask);
 
 }  // namespace jax_ptx::emulator

@@ -27,6 +27,11 @@ class Maker {
   Status LayOutVariables();
 
  private:
+  // An error of the text that the kernel has by way of something that it uses.
+  Status Of(std::string_view name, const Status& error) const {
+    return {error.code(), "kernel `" + std::string(entry_.name) + "`: " + error.message() +
+                              " (in `" + std::string(name) + "`, which the kernel uses)"};
+  }
   void UseVariable(uint32_t index);
 
   const ptx::Module& module_;
@@ -63,6 +68,8 @@ Status Maker::FindFunctions() {
                            "`: recursive or very deep calls are not supported");
     }
     if (callee == 2) continue;
+    const Function& called = module_.functions[instruction.target];
+    if (!called.error.ok()) return Of(called.name, called.error);
     callee = 1;
     layout_->reachable.push_back(instruction.target);
     path.push_back({instruction.target});
@@ -145,6 +152,7 @@ Status Maker::LayOutVariables() {
   };
   for (auto& [index, address] : layout_->addresses) {
     const Variable& variable = module_.variables[index];
+    if (!variable.error.ok()) return Of(variable.name, variable.error);
     switch (variable.space) {
       case Space::kShared:
         if (variable.is_dynamic) {

@@ -42,7 +42,11 @@ class IeeeArithmetic {
 };
 
 Result<const Function*> FindEntry(const ptx::Module& module, std::string_view name) {
-  if (const Function* entry = module.FindEntry(name)) return entry;
+  if (const Function* entry = module.FindEntry(name)) {
+    if (entry->error.ok()) return entry;
+    return Status(entry->error.code(),
+                  "kernel `" + std::string(name) + "`: " + entry->error.message());
+  }
   std::string known;
   for (const Function& function : module.functions) {
     if (function.is_entry)
@@ -282,6 +286,7 @@ Status Run(const ptx::Module& module, Programs& programs, std::string_view entry
       bool is_reversed = options.turns.schedule == Schedule::kAdversarial;
       Cluster& cluster =
           memory->Start(is_reversed ? clusters - 1 - index : index, options.step_limit);
+      cluster.later = clusters - 1 - index;
       if (monitor != nullptr) monitor->Start(cluster);
       RunCluster(cluster, options.turns, options.step_limit, tasks == 1);
       if (!cluster.fault.set()) continue;

@@ -1,5 +1,6 @@
 #include "emulator/report.h"
 
+#include <algorithm>
 #include <map>
 
 #include "emulator/compile.h"
@@ -94,11 +95,10 @@ std::string Hex(uint64_t value) {
 }
 
 const char* Name(Kind kind) {
-  static constexpr const char* kNames[] = {"invalid",       "out_of_bounds", "misaligned",
-                                           "read_only",     "uninitialised", "unwritten_output",
-                                           "barrier",       "deadlock",      "exited_peer",
-                                           "inactive_lane", "race",          "foreign_row",
-                                           "stopped",       "step_limit"};
+  static constexpr const char* kNames[] = {
+      "invalid",          "out_of_bounds", "misaligned",  "read_only",     "uninitialised",
+      "unwritten_output", "barrier",       "deadlock",    "waits_for_cta", "exited_peer",
+      "inactive_lane",    "race",          "foreign_row", "stopped",       "step_limit"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -260,7 +260,7 @@ void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins) {
   Finding finding;
   finding.code = Code::kInvalidArgument;
   finding.kind = Kind::kBarrier;
-  std::string text = Kernel(*cluster.launch) + ": deadlock, no thread can go on:";
+  std::string text;
   size_t lines = 0;
   for (const Cta& cta : cluster.ctas) {
     std::map<std::pair<bool, uint32_t>, Ranges> waiting;  // by whether they spin, and their pc
@@ -304,9 +304,25 @@ void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins) {
     exited.Flush();
     if (!exited.text.empty()) text += separator + ("threads " + exited.text) + " have exited";
   }
-  text += spins.empty() ? "\n  A barrier must be reached by every thread that it counts."
-                        : "\n  Who spins reads what no thread is left to change.";
-  finding.message = std::move(text);
+  bool is_global = std::any_of(spins.begin(), spins.end(), [&](const Spin& spin) {
+    const ptx::Instruction& look = *program.steps[spin.pc].source;
+    return look.op == ptx::Op::kLd && (look.space == Space::kGlobal || look.space == Space::kNone);
+  });
+  if (is_global && cluster.later != 0) {
+    finding.kind = Kind::kWaitsForCta;
+    text +=
+        "\n  Who spins reads what no thread of these CTAs is left to change. The emulator runs " +
+        std::string(cluster.ctas.size() == 1 ? "CTAs" : "clusters") + " one after the other, and " +
+        std::to_string(cluster.later) +
+        " have not begun: a kernel whose CTAs wait for later ones cannot be run here.";
+  } else {
+    text += spins.empty() ? "\n  A barrier must be reached by every thread that it counts."
+                          : "\n  Who spins reads what no thread is left to change.";
+  }
+  bool is_deadlock = finding.kind != Kind::kWaitsForCta;
+  finding.message = Kernel(*cluster.launch) +
+                    (is_deadlock ? ": deadlock, no thread can go on:" : ": no thread can go on:") +
+                    text;
   Record(cluster, std::move(finding));
 }
 

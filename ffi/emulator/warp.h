@@ -159,6 +159,7 @@ struct Launch;  // what all clusters share
 struct Cluster {
   const Launch* launch = nullptr;
   int64_t index = 0;
+  int64_t later = 0;  // clusters that have not begun
   std::vector<Cta> ctas;
   Monitor* monitor = nullptr;  // of an observed run
   Order* order = nullptr;      // of a run with the race check

@@ -117,12 +117,20 @@ Status Parser::Initialiser(Type element, Variable* variable) {
       JAX_PTX_RETURN_IF_ERROR(ParseAtom(&atom));
       if (is_generic) JAX_PTX_RETURN_IF_ERROR(Expect(')'));
       const Symbol* symbol = symbols_.Find(atom.word);
-      if (symbol == nullptr || symbol->kind != Symbol::Kind::kVariable || Bits(element) != 64) {
+      if (symbol != nullptr && symbol->kind == Symbol::Kind::kFunction) {
+        // A table that other kernels of the text call by: who does not use it is not concerned.
+        variable->error = Unimplemented(At(atom.at) + ": `" + std::string(atom.word) +
+                                        "` is a function; addresses of functions, virtual ones "
+                                        "too, are not supported");
+        AppendBytes(0, Bytes(element), &variable->contents);
+      } else if (symbol == nullptr || symbol->kind != Symbol::Kind::kVariable ||
+                 Bits(element) != 64) {
         return Unimplemented(At(atom.at) +
                              ": an initialiser holds numbers, or 64-bit addresses of variables");
+      } else {
+        variable->relocations.push_back({variable->contents.size(), symbol->index});
+        AppendBytes(static_cast<uint64_t>(atom.addend), 8, &variable->contents);
       }
-      variable->relocations.push_back({variable->contents.size(), symbol->index});
-      AppendBytes(static_cast<uint64_t>(atom.addend), 8, &variable->contents);
     } else {
       Atom atom;
       JAX_PTX_RETURN_IF_ERROR(ParseAtom(&atom));
@@ -346,15 +354,29 @@ Status Parser::FunctionDeclaration(bool is_entry) {
   if (has_body) {
     // Its own name too, so that a recursive call is recognised (and refused) rather than unknown.
     (void)symbols_.Declare(function.name, {Symbol::Kind::kFunction, Type::kNone, index});
-    JAX_PTX_RETURN_IF_ERROR(Body(&function));
+    Lexer body = lexer_;
+    Token brace = token_;
+    function.error = Body(&function);
     function.is_defined = true;
+    if (!function.error.ok()) {  // go on behind the body, if its end can be found
+      Status error = function.error;
+      lexer_ = body;
+      token_ = brace;
+      if (!SkipBraces().ok()) return error;
+    }
   } else {
     (void)Accept(';');
   }
   symbols_.EndFunction();
-  if (const Symbols::Use* use = symbols_.unresolved()) {
-    return InvalidArgument("PTX line " + std::to_string(use->line) + ": label `" +
-                           std::string(use->label.substr(0, 80)) + "` is not defined");
+  const Symbols::Use* use = symbols_.unresolved();
+  if (use != nullptr && function.error.ok()) {
+    function.error = InvalidArgument("PTX line " + std::to_string(use->line) + ": label `" +
+                                     std::string(use->label.substr(0, 80)) + "` is not defined");
+  }
+  if (!function.error.ok()) {
+    function.code.clear();
+    function.operands.clear();
+    function.tables.clear();
   }
   (void)symbols_.Declare(function.name, {Symbol::Kind::kFunction, Type::kNone, index});
   module_->functions[index] = std::move(function);

@@ -1,6 +1,7 @@
 // Which forms a written instruction matches. The forms are data: forms_compute.cc and its like.
 #include "ptx/forms.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace jax_ptx::ptx {
@@ -59,20 +60,26 @@ std::string_view TakeWord(std::string_view* list, char separator) {
 }
 
 // Slots are taken greedily: no form has an optional slot whose words also start the next one.
-bool Matches(const Form& form, const std::vector<std::string_view>& modifiers) {
+bool Matches(const Form& form, std::vector<std::string_view> modifiers) {
+  // The assembler takes those of memory accesses in any order: nvcc writes atom.add.relaxed.gpu.
+  bool is_free =
+      form.op == Op::kAtom || form.op == Op::kRed || form.op == Op::kLd || form.op == Op::kSt;
   std::string_view slots = form.modifiers;
-  size_t next = 0;
+  auto begin = modifiers.begin();
   while (!slots.empty()) {
     std::string_view slot = TakeWord(&slots, ' ');
     bool optional = slot.back() == '?';
     if (optional) slot.remove_suffix(1);
-    if (next < modifiers.size() && SlotAccepts(slot, modifiers[next])) {
-      ++next;
+    auto end = is_free || begin == modifiers.end() ? modifiers.end() : begin + 1;
+    auto found = std::find_if(begin, end, [=](auto word) { return SlotAccepts(slot, word); });
+    if (found != end) {
+      std::rotate(begin, found, found + 1);
+      ++begin;
     } else if (!optional) {
       return false;
     }
   }
-  return next == modifiers.size();
+  return begin == modifiers.end();
 }
 
 FormRange FindForms(std::string_view opcode) {

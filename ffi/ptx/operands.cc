@@ -164,6 +164,9 @@ Status OperandReader::AddWord(std::string_view type_name, bool is_destination, c
     return Wrong(atom.at, Quoted(atom.word) + " is a predicate; a register of ." +
                               std::string(Info(type).name) + " is expected");
   }
+  if (symbol != nullptr && symbol->kind == Symbol::Kind::kFunction)
+    return Unimplemented(At(atom.at) + ": " + Quoted(atom.word) +
+                         " is a function; addresses of functions are not supported");
   if (symbol == nullptr || symbol->kind != Symbol::Kind::kRegister)
     return Wrong(atom.at, Quoted(atom.word) + " is not declared");
   operand.kind = Operand::Kind::kRegister;

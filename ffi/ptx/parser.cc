@@ -105,12 +105,14 @@ Status Parser::Word(std::string_view* word) {
   return {};
 }
 
-// A register, a symbol (with +offset), or a number (with a sign).
+// A register, a symbol (with +offset), a float (with a sign), or a constant expression.
 Status Parser::ParseAtom(Atom* atom) {
   atom->at = token_;
-  if (Accept('!')) atom->is_negated = true;
-  bool is_minus = !atom->is_negated && Accept('-');
-  if (token_.kind == Token::Kind::kWord && !is_minus) {
+  Token::Kind behind =
+      token_.kind == Token::Kind::kSymbol ? Lexer(lexer_).Next().kind : token_.kind;
+  if (behind == Token::Kind::kWord && Accept('!')) atom->is_negated = true;
+  bool is_minus = behind == Token::Kind::kFloat && Accept('-');
+  if (token_.kind == Token::Kind::kWord && token_.text != "WARP_SZ") {
     atom->word = token_.text;
     Take();
     // %tid.x: the suffix is one letter, right behind the name.
@@ -129,19 +131,17 @@ Status Parser::ParseAtom(Atom* atom) {
     }
     return {};
   }
-  if (token_.kind == Token::Kind::kInteger) {
-    atom->kind = Atom::Kind::kInteger;
-    JAX_PTX_RETURN_IF_ERROR(Integer(UINT64_MAX, &atom->bits));
-    if (is_minus) atom->bits = 0 - atom->bits;
-    return {};
-  }
   if (token_.kind == Token::Kind::kFloat) {
     if (!ParseFloat(token_.text, atom)) return Fail("expected a float");
     Take();
     if (is_minus) atom->bits ^= uint64_t{1} << (atom->kind == Atom::Kind::kSingle ? 31 : 63);
     return {};
   }
-  return Fail("expected an operand");
+  Constant value;
+  JAX_PTX_RETURN_IF_ERROR(ConstantExpression(&value));
+  atom->kind = Atom::Kind::kInteger;
+  atom->bits = value.bits;
+  return {};
 }
 
 Status Parser::ParseTerm(Term* term) {

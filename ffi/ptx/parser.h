@@ -14,6 +14,11 @@ class Parser {
   explicit Parser(Module* module) : module_(module), lexer_(module->text) {}
   Status Run();
 
+  struct Constant {
+    uint64_t bits = 0;
+    bool is_unsigned = false;
+  };
+
  private:
   // parser.cc: tokens and statements.
   void Take() { previous_end_ = token_.end, token_ = lexer_.Next(); }
@@ -33,6 +38,10 @@ class Parser {
   Status ParseAtom(Atom* atom);
   Status ParseTerm(Term* term);
   Status Names(std::vector<uint32_t>* variables);
+
+  // constant.cc.
+  Status ConstantExpression(Constant* value, int depth = 0, int precedence = 0);
+  Status ConstantOperand(Constant* value, int depth);
 
   // header.cc.
   Status Header(std::string_view directive);

@@ -128,6 +128,7 @@ struct Variable {
   uint32_t align = 1;
   bool is_dynamic = false;        // .extern .shared: begins where the static ones end
   std::vector<uint8_t> contents;  // initialiser; zeros follow when it is shorter than `bytes`
+  Status error;                   // why the initialiser cannot be had
   // 64-bit words of `contents` that hold another variable's address: where, which, and its addend.
   struct Relocation {
     uint64_t offset;
@@ -204,6 +205,7 @@ struct Function {
   std::vector<std::vector<uint32_t>> tables;  // .branchtargets: instructions
   uint32_t required_threads = 0;              // .reqntid, else 0
   uint32_t max_threads = 0;                   // .maxntid, else 0
+  Status error;                               // of the body, which then has no code
 };
 
 struct Module {
@@ -217,11 +219,13 @@ struct Module {
 };
 
 // Parses a whole PTX module. An error names line and column: InvalidArgument for text that is not
-// PTX, Unimplemented for PTX that this library does not decode.
+// PTX, Unimplemented for PTX that this library does not decode. One in the body of a function is
+// left there, for whoever needs that function.
 Result<std::shared_ptr<const Module>> Parse(std::string_view text);
 
-// One row of the table of instruction forms (forms.cc). Modifiers are matched in order, each slot a
-// list of alternatives, `?` marks an optional one, `$name` a set of types. Operands, in order:
+// One row of the table of instruction forms (forms.cc). Modifiers are matched in order (those of
+// memory accesses in any), each slot a list of alternatives, `?` marks an optional one, `$name` a
+// set of types. Operands, in order:
 //   T U V      the first, second, third type of the form; V-vectors follow `.v2` and the like with
 //   `*` b16 …      a fixed type;  W  an integer twice as wide as T;  N  half as wide as the first
 //   type p  a predicate source (may be negated);  m  an address;  l  a label;  n  a constant
@@ -242,7 +246,7 @@ struct FormRange {
   const Form* last;
 };
 FormRange FindForms(std::string_view opcode);
-bool Matches(const Form& form, const std::vector<std::string_view>& modifiers);
+bool Matches(const Form& form, std::vector<std::string_view> modifiers);
 // Takes the next word off a list, such as the slots or the operands of a form.
 std::string_view TakeWord(std::string_view* list, char separator);
 

@@ -352,3 +352,17 @@ def test_registers_wider_than_the_type():
     """.replace("[%rd5]", "[%y]")
     wide = x.astype(np.int32).reshape(-1, 2).sum(1)
     np.testing.assert_array_equal(run(body, 32, x).view(np.int32), wide)
+
+
+def test_modifiers_in_the_order_of_nvcc():
+    """cuda::atomic_ref puts the operation before the order; the assembler takes any order."""
+    body = """
+    atom.add.relaxed.gpu.u32 %r1, [%y], 1; atom.max.acquire.gpu.u32 %r1, [%y+4], %t;
+    atom.or.acq_rel.gpu.b32 %r1, [%y+8], %t; atom.cas.acquire.gpu.b32 %r1, [%y+12], 0, 5;
+    atom.exch.acquire.gpu.b32 %r1, [%y+16], 7; red.global.add.release.sys.u32 [%y+20], 2;
+    setp.ne.u32 %p1, %t, 0; @%p1 ret; ld.global.relaxed.gpu.u32 %r1, [%y];
+    st.gpu.global.release.u32 [%y+24], %r1;
+    """
+    y = np.zeros(32, np.uint32)
+    emulate(kernel(body), [y, y])
+    assert y[:7].tolist() == [32, 31, 31, 5, 7, 64, 32]

@@ -258,7 +258,33 @@ def test_launches_that_do_not_fit():
     assert "240000 bytes of shared memory, static and dynamic; at most 232448" in message
 
 
-def test_an_assertion_of_the_kernel():
+def test_a_call_of_what_is_not_there():
     text = kernel("call fail;").replace(".visible .entry", ".extern .func fail;\n.visible .entry")
-    with pytest.raises(ValueError, match=r"`call fail`.*an assertion of the kernel failed"):
+    with pytest.raises(
+        ValueError, match=r"`call fail`.*the kernel calls `fail`, which has no body"
+    ):
         emulate(text, [np.zeros(4, np.float32)] * 2)
+
+
+PRINTF = """.extern .func (.param .b32 result) vprintf (.param .b64 format, .param .b64 values);
+.extern .func __assertfail (.param .b64 message);
+.extern .func (.param .b64 result) malloc (.param .b64 size);
+"""
+
+
+def test_functions_without_a_body():
+    """printf prints nothing, and returns 0."""
+    body = """.param .b32 result; .param .b64 a; .param .b64 b;
+    st.param.b64 [a], 0; st.param.b64 [b], 0; mov.u32 %r1, 9;
+    setp.ne.u32 %p1, %t, 3; @%p1 bra END;
+    call.uni (result), vprintf, (a, b); ld.param.b32 %r1, [result];
+    END: mad.wide.u32 %rd1, %t, 4, %y; st.global.u32 [%rd1], %r1;"""
+    y = np.zeros(32, np.uint32)
+    emulate(kernel(body, ["y"], before=PRINTF), [y])
+    assert y.tolist() == [9] * 3 + [0] + [9] * 28
+    body = ".param .b64 a; st.param.b64 [a], 0; call {}, (a);"
+    with pytest.raises(ValueError, match="an assertion of the kernel failed"):
+        emulate(kernel(body.format("__assertfail"), ["y"], before=PRINTF), [y])
+    body = ".param .b64 r; .param .b64 a; st.param.b64 [a], 8; call (r), malloc, (a);"
+    with pytest.raises(ValueError, match="the kernel calls `malloc`, which has no body here"):
+        emulate(kernel(body, ["y"], before=PRINTF), [y])

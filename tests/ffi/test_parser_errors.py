@@ -133,3 +133,33 @@ def test_a_wrong_character_on_a_line_that_is_skipped():
 
 def test_a_destination_is_not_negated():
     assert "a destination cannot be negated" in body("setp.eq.u32 !%p1, 1, 2;")
+
+
+def test_what_is_refused_in_another_function_blocks_nobody():
+    """nvcc puts all kernels of a file into one text."""
+    text = f"""{HEADER}.func ok() {{ ret; }}
+    .func worse() {{ {{ tcgen05.wait::ld.sync.aligned; }} ret; }}
+    .global .align 8 .u64 table[2] = {{ok, worse}};
+    .entry bad() {{ bra NOWHERE; }}
+    .entry calls(.param .u64 y) {{ call worse; ret; }}
+    .entry jumps(.param .u64 y) {{ .reg .b64 %rd; ld.global.u64 %rd, [table+8]; ret; }}
+    .entry takes(.param .u64 y) {{ .reg .b64 %rd; mov.u64 %rd, ok; ret; }}
+    .entry good(.param .u64 y)
+    {{ .reg .b64 %rd; ld.param.u64 %rd, [y]; call ok; st.global.u32 [%rd], 7; ret; }}
+    """
+    y = np.zeros(1, np.uint32)
+    emulate(text, [y], entry="good", block=(1, 1, 1))
+    assert y.tolist() == [7]
+    line = HEADER.count("\n") + 1
+    refused = {
+        "bad": f"kernel `bad`: PTX line {line + 3}: label `NOWHERE` is not defined",
+        "calls": f"kernel `calls`: PTX line {line + 1}, column 23: unknown instruction "
+        "`tcgen05.wait::ld.sync.aligned` (in `worse`, which the kernel uses)",
+        "jumps": "`worse` is a function; addresses of functions, virtual ones too, are not supported "
+        "(in `table`, which the kernel uses)",
+        "takes": "`ok` is a function; addresses of functions are not supported",
+    }
+    for entry, message in refused.items():
+        with pytest.raises((ValueError, NotImplementedError)) as caught:
+            emulate(text, [y] if entry != "bad" else [], n_results=0, entry=entry)
+        assert message in str(caught.value)

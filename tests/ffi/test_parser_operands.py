@@ -200,3 +200,66 @@ def test_declared_shared_memory_has_a_limit():
     emulate(text.replace("in_shared[64]", "in_shared[49152]"), [np.zeros(1, np.uint64)])
     with pytest.raises(RuntimeError, match=r"declares 49168 bytes of shared memory; at most 49152"):
         emulate(text.replace("in_shared[64]", "in_shared[49168]"), [np.zeros(1, np.uint64)])
+
+
+# C's precedence and the ISA's types ("Constant Expressions").
+CONSTANTS = {
+    "(3)": 3,
+    "1+2": 3,
+    "(1+2)*4": 12,
+    "1+2*4-6/3": 7,
+    "1<<4|1": 17,
+    "0x10|1": 17,
+    "~0": 2**32 - 1,
+    "-(3)": 2**32 - 3,
+    "- -3": 3,
+    "!1": 0,
+    "!0+!!7": 2,
+    "1?2:3": 2,
+    "0?2:1>2?4:5": 5,
+    "3-2-1": 0,
+    "-1<0": 1,
+    "-1<0U": 0,
+    "(.s64)0xFFFFFFFFFFFFFFFF<0": 1,
+    "-8>>1": 2**32 - 4,
+    "7&3^1": 2,
+    "2&&0||1": 1,
+    "1==1!=0": 1,
+    "17 % 5": 2,
+    "(1 % 5)-2<0": 0,
+    "(1?-1:1U)<0": 1,
+    "-1/2U>1": 1,
+    "WARP_SZ*2": 64,
+    "(-9223372036854775807-1)/-1": 0,
+}
+
+
+def test_constant_expressions():
+    stores = "".join(
+        f"mov.u32 %r1, {expression}; st.global.u32 [%rd1+{4 * i}], %r1;\n"
+        for i, expression in enumerate(CONSTANTS)
+    )
+    text = DECLARATIONS.replace("bra END;", "ld.param.u64 %rd1, [y];\n") + stores + "ret; }\n"
+    y = np.zeros(len(CONSTANTS), np.uint32)
+    emulate(text, [y])
+    assert dict(zip(CONSTANTS, y.tolist(), strict=True)) == CONSTANTS
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("1/0", "a constant expression divides by zero"),
+        ("1 % (2-2)", "a constant expression divides by zero"),
+        ("1<<64", "a constant expression shifts by more than 63"),
+        ("(" * 100_000, "a constant expression nests too deeply"),
+        ("-" * 100_000 + "1", "a constant expression nests too deeply"),
+        ("1?" * 100_000, "a constant expression nests too deeply"),
+        ("(1", "expected `)`"),
+        ("1+", "expected an operand"),
+        ("1+%r2", "expected an operand, found `%r2`"),
+        ("-%r2", "expected an operand, found `%r2`"),
+    ],
+)
+def test_constant_expressions_that_are_refused(expression: str, message: str):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        emulate(module([f"mov.u32 %r1, {expression};"]), [np.zeros(1, np.uint32)])
