@@ -207,7 +207,10 @@ def test_between_ctas() -> None:
     assert finding.site is not None
     assert finding.other is not None
     assert (finding.site.cta, finding.other.cta) == ((1, 0, 0), (0, 0, 0))
-    assert finding.message.endswith("between CTAs only atomics and fences order accesses")
+    assert finding.message.endswith(
+        "between CTAs only atomics and fences order accesses: a release or fence behind that one, and an "
+        "acquire or fence in front of this one"
+    )
     atomic = "mul.wide.u32 %rd1, %t, 4; add.s64 %rd1, %rd1, %y;\nred.global.max.u32 [%rd1], %i;"
     findings, _ = found(atomic, block=32, n=32, grid=2, race_check=True)
     assert [finding.kind for finding in findings] == ["uninitialised"]
@@ -247,6 +250,23 @@ def test_the_last_cta_reads_what_all_wrote(fence: str, n_races: int) -> None:
             raise_on_finding=False,
         )
         assert [finding.kind for finding in report.findings] == ["race"] * n_races
+
+
+def test_whose_fence_is_missing() -> None:
+    reader = LAST.replace("{fence}", "membar.gl;", 1).format(fence="")
+    writer = LAST.replace("{fence}", "", 1).format(fence="membar.gl;")
+    for body, end in {
+        reader: "saw what the other one released behind that; a fence behind it, such as "
+        "__threadfence(), would order them",
+        writer: "a release or fence behind that one, and an acquire or fence in front of this one",
+    }.items():
+        text = text_of(HEAD + body, before="\n.global .u32 arrived = 0;")
+        kernel = ptx_kernel(
+            text, in_specs=(Tile(1, u32),), out_specs=(Tile(128, u32),), grid=4, block=32
+        )
+        x = np.zeros(1, np.uint32)
+        (finding,) = jax_ptx.emulate(kernel, x, race_check=True, raise_on_finding=False).findings
+        assert finding.message.endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,15 @@ bool Order::IsBefore(const Epoch& epoch, uint32_t thread) const {
   return known.clock[epoch.slot] >= epoch.clock;
 }
 
+bool Order::HasSeen(const Epoch& epoch, uint32_t thread) const {
+  return std::any_of(seen_.begin(), seen_.end(), [&](const auto& entry) {
+    const auto& [other, seen] = entry;
+    if (!IsBefore({cluster_, other, seen.clock}, thread)) return false;
+    auto known = seen.view->others.find(epoch.cluster);
+    return known != seen.view->others.end() && (*known->second)[epoch.slot] >= epoch.clock;
+  });
+}
+
 // ---- what threads know ----
 
 bool Order::Covers(const Known& a, const Known& b) {

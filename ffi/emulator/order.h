@@ -45,6 +45,10 @@ class Order {
   Epoch Now(uint32_t slot) const { return {cluster_, slot, now_[slot]}; }
   bool IsBefore(const Epoch& epoch, uint32_t thread) const;
 
+  // Whether the thread, or one that it is ordered behind, saw by a relaxed access what was released
+  // behind that moment of another cluster: then a fence of its own would order them.
+  bool HasSeen(const Epoch& epoch, uint32_t thread) const;
+
   // A CTA has ended: what its threads knew then.
   void EndCta(uint32_t rank);
   bool IsBeforeEnd(const Epoch& epoch) const { return end_.clock[epoch.slot] >= epoch.clock; }

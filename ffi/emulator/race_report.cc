@@ -29,13 +29,20 @@ void Race::Report(const Attempt& attempt, const Record& record, uint32_t lane_of
   bool was_atomic = other_step.source->op == Op::kAtom || other_step.source->op == Op::kRed;
   bool is_same_warp = record.first.cluster == cluster_ && other_cta == w.cta->id &&
                       order_.ThreadOf(other_thread) / kLanes == w.index;
-  std::string mend = was_copy                 ? "the copy has not been waited for"
-                     : is_copy                ? "nothing orders the copy behind that access"
-                     : is_same_warp           ? "bar.warp.sync would order the threads of a warp"
-                     : other_cta == w.cta->id ? "a barrier such as bar.sync would order them"
-                     : record.first.cluster == cluster_
-                         ? "barrier.cluster would order them"
-                         : "between CTAs only atomics and fences order accesses";
+  Epoch before = record.first;
+  before.slot += lane_of_other;
+  bool lacks_fence = before.cluster != cluster_ && order_.HasSeen(before, order_.SlotOf(w, lane));
+  std::string mend =
+      was_copy                           ? "the copy has not been waited for"
+      : is_copy                          ? "nothing orders the copy behind that access"
+      : is_same_warp                     ? "bar.warp.sync would order the threads of a warp"
+      : other_cta == w.cta->id           ? "a barrier such as bar.sync would order them"
+      : record.first.cluster == cluster_ ? "barrier.cluster would order them"
+      : lacks_fence ? "a relaxed or volatile access or atomic of this CTA saw what the other "
+                      "one released behind that; a fence behind it, such as __threadfence(), "
+                      "would order them"
+                    : "between CTAs only atomics and fences order accesses: a release or fence "
+                      "behind that one, and an acquire or fence in front of this one";
   Finding finding =
       MakeFinding(w, attempt.step, lane, Kind::kRace,
                   "data race: " + verb(attempt.is_write, is_copy, touch.access == Access::kAtomic) +
