@@ -149,7 +149,9 @@ def test_a_source_folder_without_the_extension_says_so(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "jax_ptx", ignore=leave)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     # Without what an editable install puts before the path.
-    program = "import sys; sys.meta_path = [f for f in sys.meta_path if 'Redirecting' not in repr(f)]"
+    program = (
+        "import sys; sys.meta_path = [f for f in sys.meta_path if 'Redirecting' not in repr(f)]"
+    )
     command = [sys.executable, "-c", f"{program}; import jax_ptx"]
     run = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
