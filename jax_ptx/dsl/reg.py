@@ -395,7 +395,6 @@ def _move(register: Reg, value: object) -> None:
 
 def integer_range(dtype: DType) -> tuple[int, int]:
     """The least and the largest int that a register of this type takes."""
-    bits = dtype.bits
     if dtype is pred:
         return 0, 1
-    return -(1 << (bits - 1)), (1 << (bits - 1 if dtype.kind == "signed" else bits)) - 1
+    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - (dtype.kind == "signed"))) - 1
