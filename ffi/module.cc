@@ -110,6 +110,7 @@ nb::dict Registrations() {
 }
 
 NB_MODULE(_ext, m) {
+  nb::set_leak_warnings(false);  // launchers that are kept for the next call live as long as Python
   m.doc() = "Launching PTX: XLA FFI handlers, the driver, and the emulator.";
   m.attr("ffi_api_version") = nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
 
