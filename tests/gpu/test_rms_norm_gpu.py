@@ -59,15 +59,19 @@ def test_gradients(dtype: str, n: int) -> None:
     assert np.asarray(pull(x, w, dy)[1]).tobytes() == np.asarray(dw).tobytes()
 
 
-@pytest.mark.parametrize("rows", [1, 47, 131, 132, 133, 264, 265, 1000, 75600])
-@pytest.mark.parametrize("n", [8, 96, 768, 1536])
-def test_gradients_of_any_number_of_rows(rows: int, n: int) -> None:
+def check_gradients(rows: int, n: int) -> None:
     x, w, dy = (draw(shape, "bfloat16", i) for i, shape in enumerate([(rows, n), (n,), (rows, n)]))
     pull = jax.jit(lambda x, w, dy: jax.vjp(jax_ptx.rms_norm, x, w)[1](dy))
     dx, dw = pull(*on_gpu(x, w, dy))
     exact_dx, exact_dw, size = oracle.rms_norm_grad(x, w, dy, eps=1e-6)
     assert_close(dx, exact_dx, n, scale=size)
     assert_close(dw, exact_dw.sum(0), n, scale=np.abs(exact_dw).sum(0))
+
+
+@pytest.mark.parametrize("rows", [1, 47, 131, 132, 133, 264, 265, 1000, 75600])
+@pytest.mark.parametrize("n", [8, 96, 768, 1536])
+def test_gradients_of_any_number_of_rows(rows: int, n: int) -> None:
+    check_gradients(rows, n)
 
 
 def test_gradients_per_example_and_of_mapped_weights() -> None:
@@ -166,12 +170,7 @@ def test_misaligned_buffers_are_refused_before_a_kernel_runs(dtype: str) -> None
 def test_gradients_of_rows_by_turns(n: int) -> None:
     """Each CTA or cluster takes several rows, one after the other, and so its buffers are used again."""
     rows = 3000 if n < 2048 else 1500 if n <= 8192 else 500 if n <= 32768 else 100
-    x, w, dy = (draw(shape, "bfloat16", i) for i, shape in enumerate([(rows, n), (n,), (rows, n)]))
-    pull = jax.jit(lambda x, w, dy: jax.vjp(jax_ptx.rms_norm, x, w)[1](dy))
-    dx, dw = pull(*on_gpu(x, w, dy))
-    exact_dx, exact_dw, size = oracle.rms_norm_grad(x, w, dy, eps=1e-6)
-    assert_close(dx, exact_dx, n, scale=size)
-    assert_close(dw, exact_dw.sum(0), n, scale=np.abs(exact_dw).sum(0))
+    check_gradients(rows, n)
 
 
 def test_first_call_in_a_fresh_process_is_in_a_captured_loop() -> None:
