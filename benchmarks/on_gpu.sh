@@ -27,9 +27,5 @@ LINES_SHOWN=150 step benchmark python3 benchmarks/rms_norm.py --json="$logs/rms_
 step block python3 benchmarks/block.py --json="$logs/block.json"
 LINES_SHOWN=20 step example python3 examples/rms_norm.py
 for other in softmax layer_norm swiglu; do step "example-$other" python3 "examples/$other.py"; done
-for tool in memcheck racecheck initcheck synccheck; do
-  # XLA asks the driver for functions that it may lack: an answered question, not a fault of a kernel.
-  LINES_SHOWN=3 step "sanitizer-$tool" compute-sanitizer --tool "$tool" --report-api-errors no \
-    --error-exitcode 9 python3 benchmarks/sanitize.py
-done
+LINES_SHOWN=6 step sanitizers python3 benchmarks/sanitize.py --logs="$logs/sanitize"
 exit $failed

@@ -1,4 +1,4 @@
-"""NVIDIA's assembler and disassembler, where they are installed: a registry package or the CUDA toolkit."""
+"""NVIDIA's assembler and other tools, where they are installed: a registry package or the CUDA toolkit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
+PACKAGES = {
+    "ptxas": "nvidia-cuda-nvcc",
+    "nvdisasm": "nvidia-cuda-nvdisasm",
+    "compute-sanitizer": "nvidia-cuda-sanitizer-api",
+}
 
 
 class ToolkitError(RuntimeError):
@@ -40,7 +44,7 @@ class Assembly:
 
 
 def find(tool: str) -> Path:
-    """The path of `ptxas` or `nvdisasm`.
+    """The path of a tool of `PACKAGES`.
 
     Raises:
         ToolkitError: it is in no registry package, on no PATH and under no CUDA_HOME.

@@ -215,6 +215,10 @@ def _backward(
     def reduce(total: Reg) -> None:
         if cluster_sum:
             cluster_sum(total)
+            if bulk:
+                # The sum orders these already, by an arrival of each warp; NVIDIA's racecheck, which
+                # follows only the lane that arrives, sees this. It costs nothing that was measurable.
+                ptx.bar.sync(0)
         else:
             row_sum(total, in_cta, layout.threads, parity)
         if bulk:  # every thread has read the row: its part is in the sum
