@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_ptx.dsl import ptx, reg, smem
+from jax_ptx.dsl.operands import Address
 from jax_ptx.dsl.reg import Reg
 from jax_ptx.ops.layout import ACCESS_BYTES, RowLayout, bulk_slot_bytes
 from jax_ptx.ops.rows import Predicates
@@ -24,7 +25,7 @@ class BulkRing:
     """Slots in shared memory, each for a CTA's part of one row of several tensors of one type.
 
     One thread starts the copies, and the others spend no instruction on them. The mbarrier of a slot
-    counts the bytes that arrived.
+    counts the bytes that arrived. Where a row is in pieces, each a step of all threads, a slot has a piece.
     """
 
     def __init__(
@@ -35,6 +36,8 @@ class BulkRing:
         in_cta: Reg,
         n_slots: int,
         ends: Sequence[Reg],
+        *,
+        in_pieces: bool = False,
     ) -> None:
         """Declares the slots. A barrier of the CTA or the cluster must come before the first `read`.
 
@@ -45,12 +48,14 @@ class BulkRing:
             in_cta: this thread's number in the CTA.
             n_slots: rows on their way, and the one that is read.
             ends: for each tensor the address behind its last element.
+            in_pieces: whether a slot has a piece; rows must start at multiples of 16 bytes.
         """
         self._layout, self._tensors, self._turn, self._ends = layout, tensors, turn, ends
-        self._dtype, self._n_slots = tensors[0].dtype, n_slots
-        self._bytes = bulk_slot_bytes(layout, self._dtype, len(tensors))
-        self._tensor_bytes = self._bytes // len(tensors)
+        self._dtype, self.n_slots = tensors[0].dtype, n_slots
         self._part_bytes = layout.part * tensors[0].bytes
+        self._bytes = bulk_slot_bytes(layout, self._dtype, len(tensors), in_pieces=in_pieces)
+        self._tensor_bytes = self._bytes // len(tensors)
+        self.pieces = layout.steps if in_pieces else 1
         self._aligned = layout.starts_aligned(self._dtype)
         slots = smem.alloc(b8, (n_slots * self._bytes,), align=ACCESS_BYTES)
         barriers = smem.alloc(b64, (n_slots,))
@@ -68,15 +73,20 @@ class BulkRing:
         ptx.inst.mul.lo.u32(self._own, in_cta, layout.vector * tensors[0].bytes)
         ptx.inst.cvt.u32.u64(self._phase, tensors[0].pointer & (ACCESS_BYTES - 1))
 
-    def fill(self, exists: Reg) -> None:
-        """Starts copying the next row, if it exists; no thread may still have to read the slot."""
+    def fill(self, exists: Reg, piece: int = 0) -> None:
+        """Starts copying the next row, or its next piece, if it exists.
+
+        No thread may still have to read what the slot had.
+        """
         with ptx.if_(self._leads & exists):
             barrier = ptx.addr(self._write_barrier)
             expect = ptx.inst.mbarrier.arrive.expect_tx.shared__cta.b64
             copy = ptx.inst.cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes
             if self._aligned:
-                sources = [(tensor.pointer, self._part_bytes) for tensor in self._tensors]
-                expect("_", barrier, len(sources) * self._part_bytes)
+                before = piece * self._tensor_bytes
+                size = min(self._tensor_bytes, self._part_bytes - before)
+                sources = [(ptx.addr(tensor.pointer, before), size) for tensor in self._tensors]
+                expect("_", barrier, len(sources) * size)
             else:
                 sources = [self._whole_pieces(index) for index in range(len(self._tensors))]
                 total = reg.scalar(u32, init=0)
@@ -85,13 +95,14 @@ class BulkRing:
                 expect("_", barrier, total)
             for index, (start, size) in enumerate(sources):
                 target = ptx.addr(self._write, index * self._tensor_bytes)
-                copy(target, ptx.addr(start), size, barrier)
-        if self._turn:
+                hinted, operands = self._tensors[index].hinted(copy, target, start, size, barrier)
+                hinted(*operands)
+        if self._turn and piece == self.pieces - 1:
             for tensor in self._tensors:
                 tensor.skip(self._turn, self._layout.n)
         self._advance(self._write, self._write_barrier)
 
-    def _whole_pieces(self, index: int) -> tuple[Reg, Reg]:
+    def _whole_pieces(self, index: int) -> tuple[Address, Reg]:
         """The 16-byte pieces with a tensor's row: their address and size in bytes.
 
         Those of the tensor's last row may reach past its end: what the last, broken one holds is copied
@@ -111,30 +122,37 @@ class BulkRing:
                 place.store_shared(0, rest.load(0, 1), 1)
                 rest.skip(1)
                 at += tensor.bytes
-        return start, size
+        return ptx.addr(start), size
 
     def read(self, predicates: Predicates) -> list[list[list[Reg]]]:
-        """Waits for the oldest row, and loads it: for each tensor and step, packed registers."""
+        """Waits for the oldest row, or piece, and loads it: for each tensor and step, packed registers."""
         with ptx.while_(lambda: ~self._is_there()):
             pass
-        own = self.own_elements()
-        rows = [
+        rows = self._load(self.own_elements(), predicates)
+        if not self._aligned:
+            self._phase += self._turn * self._layout.n * self._tensors[0].bytes % ACCESS_BYTES
+            self._phase &= ACCESS_BYTES - 1
+        wraps = self._advance(self._read, self._read_barrier)
+        ptx.inst.xor.b32(self._parity, self._parity, 1, pred=wraps)
+        return rows
+
+    def read_again(self, slot: Reg, pred: Reg | None) -> list[list[list[Reg]]]:
+        """Loads a piece that was read before, and is not filled since, and moves `slot` on to the next."""
+        rows = self._load(Elements(slot + self._own, self._dtype), [pred])
+        self._advance(slot)
+        return rows
+
+    def _load(self, own: Elements, predicates: Predicates) -> list[list[list[Reg]]]:
+        stride_bytes = self._layout.stride * own.bytes
+        return [
             [
                 own.load_shared(
-                    index * self._tensor_bytes + step * self._layout.stride * own.bytes,
-                    self._layout.vector,
-                    p,
+                    index * self._tensor_bytes + step * stride_bytes, self._layout.vector, p
                 )
                 for step, p in enumerate(predicates)
             ]
             for index in range(len(self._tensors))
         ]
-        if not self._aligned:
-            self._phase += self._turn * self._layout.n * own.bytes % ACCESS_BYTES
-            self._phase &= ACCESS_BYTES - 1
-        wraps = self._advance(self._read, self._read_barrier)
-        ptx.inst.xor.b32(self._parity, self._parity, 1, pred=wraps)
-        return rows
 
     def slot(self) -> Reg:
         """Where `read` finds the oldest row: the address of the 16 bytes with its first element."""
@@ -151,13 +169,14 @@ class BulkRing:
         wait(done, ptx.addr(self._read_barrier), self._parity)
         return done
 
-    def _advance(self, at: Reg, barrier: Reg) -> Reg:
+    def _advance(self, at: Reg, barrier: Reg | None = None) -> Reg:
         """Moves on to the next slot; whether that is the first again."""
         at += self._bytes
-        barrier += BARRIER_BYTES
         wraps = at >= self._end
-        ptx.inst.sub.u32(at, at, self._n_slots * self._bytes, pred=wraps)
-        ptx.inst.sub.u32(barrier, barrier, self._n_slots * BARRIER_BYTES, pred=wraps)
+        ptx.inst.sub.u32(at, at, self.n_slots * self._bytes, pred=wraps)
+        if barrier is not None:
+            barrier += BARRIER_BYTES
+            ptx.inst.sub.u32(barrier, barrier, self.n_slots * BARRIER_BYTES, pred=wraps)
         return wraps
 
 

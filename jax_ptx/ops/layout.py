@@ -96,9 +96,13 @@ def slot_bytes(layout: RowLayout, dtype: DType, n_tensors: int) -> int | None:
     return n_tensors * layout.steps * layout.cta_threads * access_bytes
 
 
-def bulk_slot_bytes(layout: RowLayout, dtype: DType, n_tensors: int) -> int:
-    """The same for bulk copies, of whole 16 bytes: of a CTA's part of one row, wherever it starts."""
-    n_bytes = layout.part * dtype.bits // 8
+def bulk_slot_bytes(
+    layout: RowLayout, dtype: DType, n_tensors: int, *, in_pieces: bool = False
+) -> int:
+    """The same for bulk copies, of whole 16 bytes: of a CTA's part of one row, wherever it starts, or of
+    a piece of it, which is one step of all threads.
+    """
+    n_bytes = (layout.stride if in_pieces else layout.part) * dtype.bits // 8
     pieces = -(-n_bytes // ACCESS_BYTES) + (0 if layout.starts_aligned(dtype) else 1)
     return n_tensors * pieces * ACCESS_BYTES
 

@@ -67,7 +67,8 @@ class Ring:
                     size = reg.scalar(u32)  # bytes that are read; the others are zeros
                     ptx.inst.selp.u32(size, self.access_bytes, 0, pred)
                     operands.append(size)
-                modifier.shared.global_(*operands)
+                hinted, operands = tensor.hinted(modifier.shared.global_, *operands)
+                hinted(*operands)
             tensor.skip(self.turn, self.layout.n)
         ptx.inst.cp.async_.commit_group()
         self._advance(self.write)

@@ -23,7 +23,7 @@ FORWARD = (7, 24, 1000, 4096, 32768, 65536, 100000)
 BACKWARD = (7, 128, 1000, 1001, 4096, 8192, 12288, 16384)
 # What a target with large clusters has besides: larger rings, and rows that CTAs share.
 LARGE_FORWARD = (4097, 10007, 24574, 131072, 262144)
-LARGE_BACKWARD = (1536, 4097, 8192, 10007, 12288, 16384, 18432, 65536, 131072)
+LARGE_BACKWARD = (1536, 4097, 8192, 10007, 12288, 16384, 18432, 65536, 131072, 262144)
 DTYPES = ("float32", "bfloat16", "float64")  # float16 takes bfloat16's path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -37,6 +37,7 @@ SPILLS = {
     ("forward", "bfloat16", 262144): 32,
     ("backward", "bfloat16", 16384): 168,
     ("backward", "bfloat16", 131072): 184,
+    ("backward", "bfloat16", 262144): 56,
 }
 # The same with a residual, or an addend of dx: in registers of its own, of which those kernels had none left.
 SPILLS_ADDED = SPILLS | {
@@ -44,11 +45,13 @@ SPILLS_ADDED = SPILLS | {
     ("backward", "bfloat16", 128): 16,
     ("backward", "bfloat16", 1000): 24,
     ("backward", "bfloat16", 4096): 16,
-    ("backward", "bfloat16", 12288): 48,
-    ("backward", "bfloat16", 16384): 248,
+    ("backward", "bfloat16", 12288): 56,
+    ("backward", "bfloat16", 16384): 256,
     ("backward", "bfloat16", 10007): 140,
     ("backward", "bfloat16", 18432): 40,
     ("backward", "bfloat16", 131072): 360,
+    ("backward", "bfloat16", 262144): 128,
+    ("backward", "float32", 131072): 8,
 }
 
 

@@ -37,7 +37,9 @@ CLUSTER_SLOTS = 4
 CTA_THREADS = 128  # threads that short rows share
 # Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
 STEPS = 4
-# A row that fills them: twice the threads (rows of 4,096: 130, and 132; one alone 1.15, and 1.28).
+# But one each of rows that a warp's lanes cover once (rows of 64: 124, and 138 with two lanes a row; of 128:
+# 124, and 126 with four; of 256: 124, and 126 with eight).
+# Twice the threads for a row that fills 128 (rows of 4,096: 130, and 132; one alone 1.15, and 1.28).
 HALF_STEPS = 2
 # Narrow accesses carry less, so there are more of them (bfloat16 rows of 4,097: 169, and 258 with four).
 NARROW_BYTES = 8
@@ -85,6 +87,16 @@ CLUSTER_RING_BYTES = 128 * 1024
 BULK_SM_BYTES = 92 * 1024
 BULK_SM_THREADS = 576
 BULK_SLOTS = 4
+# Of a cluster too (rows of 32,768: 195 with two slots, 200 with four; of 18,432: 194, 198 with three), but
+# for eight CTAs (65,536: 191 with four, 199 with two).
+BULK_CLUSTER_SLOTS = {2: 2, 4: 2, 8: 4}
+# Threads of two lengths that models use and that take the rule's 384 and 448 badly, for no reason that was
+# found (6,144: 187, and 218; 7,168: 192, and 205).
+THREADS_16_BIT = {6144: 256, 7168: 896}
+# Twice the columns where a thread holds no row beside their sums: it stays in shared memory, in pieces, of
+# which those of the next row take the places (rows of 262,144, where the formula takes 379).
+PIECE_COLUMNS_BYTES = 128
+PIECES_RING_BYTES = 224 * 1024
 MIN_ROWS_PER_PARTIAL = 2  # fewer would cost memory under vmap
 # A dimension may be sharded into any number of parts up to this that divides it, or as many as devices.
 MAX_SPLITS = 8
@@ -141,6 +153,8 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
     more = max(1, NARROW_BYTES // access_bytes)
     steps, most = min(STEPS * more, MAX_NARROW_STEPS), min(MAX_STEPS * more, MAX_NARROW_STEPS)
     layout = row_layout(n, dtype, max_accesses=steps, max_elements=n, cta_threads=CTA_THREADS)
+    if access_bytes == ACCESS_BYTES and layout.accesses <= WARP:
+        layout = row_layout(n, dtype, max_accesses=1, max_elements=n, cta_threads=CTA_THREADS)
     if access_bytes == ACCESS_BYTES and layout.accesses == CTA_THREADS * STEPS:
         layout = RowLayout(n, vector, CTA_THREADS * STEPS // HALF_STEPS, 1)
     if layout.threads >= MANY_THREADS:
@@ -165,19 +179,21 @@ class BackwardConfig:
     slots: rows that shared memory holds; 0: none, a row is loaded when its turn comes.
     runs: CTAs, or clusters, that share the rows, each with its own sum of dw.
     bulk: whether bulk copies bring the rows there.
+    in_pieces: whether a slot has a step of all threads, and not a row.
     """
 
     layout: RowLayout
     slots: int
     runs: int
     bulk: bool = False
+    in_pieces: bool = False
 
 
 def backward_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
     """The configuration of the backward kernel; None: the row is too long for its registers."""
     layout = _backward_layout(n, dtype, target)
     if layout is None:
-        return None
+        return _pieces_config(n, dtype, target)
     if layout.rows == 1 and has_large_clusters(target) and dtype.bits <= 32:
         config = _bulk_config(layout, dtype)
         if config:
@@ -195,10 +211,8 @@ def _bulk_config(layout: RowLayout, dtype: DType) -> BackwardConfig | None:
     """With bulk copies; None: with others, or none."""
     slot = bulk_slot_bytes(layout, dtype, 2)
     if layout.cluster > 1:
-        slots = min(CLUSTER_SLOTS, CLUSTER_RING_BYTES // slot)
-        # Not for two CTAs (rows of 16,384: 205, and 192 with cp.async; of 65,536, eight: 193, and 205).
-        bulk = layout.cluster > 2 and slots > 1
-        return BackwardConfig(layout, slots, CLUSTERS[layout.cluster], True) if bulk else None
+        slots = min(BULK_CLUSTER_SLOTS[layout.cluster], CLUSTER_RING_BYTES // slot)
+        return BackwardConfig(layout, slots, CLUSTERS[layout.cluster], True) if slots > 1 else None
     if layout.starts_aligned(dtype):
         ctas = min(max(BULK_SM_THREADS // layout.threads, 1), MAX_CTAS)
         slots = min(BULK_SLOTS, BULK_SM_BYTES // (ctas * slot))
@@ -213,6 +227,19 @@ def _bulk_config(layout: RowLayout, dtype: DType) -> BackwardConfig | None:
     return BackwardConfig(layout, slots, SMS * ctas, True) if slots > 1 else None
 
 
+def _pieces_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
+    """With rows that stay in shared memory; None: they are too long for that too."""
+    vector = ACCESS_BYTES * 8 // dtype.bits
+    clusters = _clusters(RowLayout(n, vector, WARP, 1), dtype, target) if n % vector == 0 else [1]
+    steps = PIECE_COLUMNS_BYTES // ACCESS_BYTES
+    threads = WARP * math.ceil(n // clusters[-1] // vector / steps / WARP)
+    if clusters[-1] == 1 or threads > MAX_THREADS_MANY_COLUMNS:
+        return None
+    layout = RowLayout(n, vector, threads, 1, clusters[-1])
+    slots = PIECES_RING_BYTES // bulk_slot_bytes(layout, dtype, 2, in_pieces=True)
+    return BackwardConfig(layout, slots, CLUSTERS[clusters[-1]], bulk=True, in_pieces=True)
+
+
 def _ring_bytes(layout: RowLayout, target: int) -> int:
     if not has_large_clusters(target):
         return PORTABLE_RING_BYTES
@@ -223,6 +250,8 @@ def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
     """The layout with the fewest CTAs a row."""
     narrow = dtype.bits == 16
     vector = row_layout(n, dtype, max_accesses=1, max_elements=n, cta_threads=WARP).vector
+    if narrow and n in THREADS_16_BIT:
+        return RowLayout(n, vector, THREADS_16_BIT[n], 1)
     in_warp = EXTREME_COLUMNS_16_BIT if narrow else ROW_COLUMNS
     if n <= WARP * in_warp:
         columns = ROW_COLUMNS if n <= WARP * ROW_COLUMNS else in_warp

@@ -26,7 +26,7 @@ from jax_ptx.ops.rms_norm.kernels_staged import staged
 from jax_ptx.ops.rms_norm.kernels_turns import by_turns
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Predicates, Row
-from jax_ptx.ops.vectors import elements_of, first_of
+from jax_ptx.ops.vectors import READ, elements_of, first_of
 from jax_ptx.types import f32, u32
 
 
@@ -111,7 +111,7 @@ def _forward(
 ) -> None:
     """The kernel's body."""
     layout = config.layout
-    source = Source(elements_of(x), first_of(residual), first_of(added))
+    source = Source(elements_of(x, READ), first_of(residual, READ), first_of(added))
     py, pw = elements_of(y), first_of(weight)
     in_cta = reg.from_(ptx.special.tid.x(), u32)
     # Several rows of a CTA have threads that are a power of two each, one row has any number of warps.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from jax_ptx import types
@@ -26,10 +25,17 @@ from jax_ptx.ops.layout import PORTABLE, RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.ring import Ring
 from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
-from jax_ptx.ops.rms_norm.elementwise import Gradient, group_of
+from jax_ptx.ops.rms_norm.elementwise import Gradient
+from jax_ptx.ops.rms_norm.gradient_row import (
+    GradientRow,
+    RowInPieces,
+    WholeRow,
+    add_row,
+    weight_of_steps,
+)
 from jax_ptx.ops.rms_norm.kernels import weight_tile
 from jax_ptx.ops.rows import Predicates, Row
-from jax_ptx.ops.vectors import Elements, elements_of, first_of
+from jax_ptx.ops.vectors import READ, Elements, elements_of, first_of
 from jax_ptx.types import u32, u64
 
 
@@ -132,15 +138,6 @@ class _Runs:
         return first, turn, start + rows_per_block
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A row in registers, packed: for each step a vector of x, dy and, if there is one, the addend."""
-
-    x: list[list[Reg]]
-    dy: list[list[Reg]]
-    addend: list[list[Reg]] | None
-
-
 def _backward(
     config: BackwardConfig,
     runs: _Runs,
@@ -164,9 +161,9 @@ def _backward(
         in_group = in_cta >> (layout.threads.bit_length() - 1)
     rank = reg.from_(ptx.special.cluster_ctarank(), u32) if layout.cluster > 1 else None
     first, turn, end = runs.of(layout)
-    number = first + in_group
-    p_rstd, px, pdy = elements_of(rstd), elements_of(x), elements_of(dy)
-    p_addend, p_dx = first_of(addend), first_of(dx)
+    number = first if layout.rows == 1 else first + in_group
+    p_rstd, px, pdy = elements_of(rstd), elements_of(x, READ), elements_of(dy, READ)
+    p_addend, p_dx = first_of(addend, READ), first_of(dx)
     n_bytes = ptx.run_time_dim("rows") * (layout.n * px.bytes)
     ends = [px.pointer + n_bytes, pdy.pointer + n_bytes]
     for p in (px, pdy, p_addend, p_dx):
@@ -175,16 +172,18 @@ def _backward(
     p_rstd.skip(number)
     inside = this.predicates(None)
     bulk = None
-    if config.bulk and dw:  # without dw a CTA has no second row
+    if config.bulk and (dw or config.in_pieces):  # without dw a CTA has no second row
         parts = [px.copy(), pdy.copy()]
         if rank is not None:
             for p in parts:
                 p.skip(rank, layout.part)
-        bulk = BulkRing(layout, parts, turn, in_cta, config.slots, ends)
+        bulk = BulkRing(layout, parts, turn, in_cta, config.slots, ends, in_pieces=config.in_pieces)
     for p in (px, pdy, p_addend, p_dx):
         if p:
             this.skip_to_own(p, rank)
-    weights = _load_weight(this, rank, weight, number if grouped else None, inside)
+    in_pieces = bulk is not None and bulk.pieces > 1
+    group_row = number if grouped else None
+    weight_of = weight_of_steps(this, rank, weight, group_row, inside, keep=not in_pieces)
     wide = vectors.wide_type(px.dtype)
     sums = [reg.scalar(wide, init=0.0) for _ in range(layout.steps * layout.vector)] if dw else []
 
@@ -198,7 +197,7 @@ def _backward(
     ring = None
     if bulk:
         for ahead in range(config.slots):
-            bulk.fill(exists(ahead))
+            bulk.fill(exists(ahead // bulk.pieces), ahead % bulk.pieces)
     elif config.slots and dw:
         ring = Ring(layout, [px, pdy], turn, in_cta, config.slots, wide)
         for ahead in range(config.slots - 1):
@@ -221,16 +220,12 @@ def _backward(
                 ptx.bar.sync(0)
         else:
             row_sum(total, in_cta, layout.threads, parity)
-        if bulk:  # every thread has read the row: its part is in the sum
+        if bulk and not in_pieces:  # every thread has read the row: its part is in the sum
             bulk.fill(exists(config.slots))
 
-    # Rows of one CTA advance together: every thread takes part in each reduction.
-    with ptx.while_(lambda: first < end):
-        current, scale = accesses(exists(0)), reg.from_(following, wide)
-        # Not in the ring: it comes while x and dy are waited for and reduced.
-        addends = this.load(p_addend, current) if p_addend else None
-        p_rstd.skip(turn)
-        following.assign(p_rstd.load(0, 1, exists(1))[0])
+    def next_row(current: Predicates, addends: list[list[Reg]] | None) -> GradientRow:
+        if bulk and in_pieces:
+            return RowInPieces(this, bulk, p_addend, current, exists)
         if bulk:
             x_row, dy_row = bulk.read(inside)
         elif ring:
@@ -241,11 +236,20 @@ def _backward(
             x_row, dy_row = this.load(px, current), this.load(pdy, current)
             for p in (px, pdy):
                 p.skip(turn, layout.n)
-        row = _Loaded(x_row, dy_row, addends)
+        return WholeRow(x_row, dy_row, addends)
+
+    # Rows of one CTA advance together: every thread takes part in each reduction.
+    with ptx.while_(lambda: first < end):
+        current, scale = accesses(exists(0)), reg.from_(following, wide)
+        # Not in a ring: it comes while x and dy are waited for and reduced.
+        addends = this.load(p_addend, current) if p_addend and not in_pieces else None
+        p_rstd.skip(turn)
+        following.assign(p_rstd.load(0, 1, exists(1))[0])
         weight_type = weight.dtype if weight else None
         gradient = Gradient(px.dtype, scale, weight_type, weight_offset)
-        _one_row(this, reduce, row, weights, gradient, sums, p_dx, current)
-        if bulk and not p_dx:
+        row = next_row(current, addends)
+        add_row(this, row, weight_of, gradient, sums, p_dx, current, reduce)
+        if bulk and not in_pieces and not p_dx:
             ptx.bar.sync(0)
             bulk.fill(exists(config.slots))
         for p in (p_addend, p_dx):
@@ -253,61 +257,11 @@ def _backward(
                 p.skip(turn, layout.n)
         ptx.inst.xor.b32(parity, parity, 1)
         first += turn
-        number += turn
+        if layout.rows > 1:
+            number += turn
     if dw:
         _store_sums(this, in_cta, in_group, sums, elements_of(dw), inside, ring)
     ptx.ret()
-
-
-def _load_weight(
-    this: Row, rank: Reg | None, weight: Tensor | None, row: Reg | None, inside: Predicates
-) -> list[list[Reg]] | None:
-    """The weight's part of this thread, packed; it stays in registers for all rows of the CTA."""
-    if weight is None:
-        return None
-    p = elements_of(weight)
-    this.skip_to_own(p, rank)
-    if row is not None:
-        # A thread without a row reads the last group's weight, for nothing.
-        existing = row.min(ptx.run_time_dim("rows") - 1)
-        p.skip(group_of(existing, this.layout.n), this.layout.n)
-    return this.load(p, inside)
-
-
-def _one_row(
-    this: Row,
-    reduce: Callable[[Reg], None],
-    row: _Loaded,
-    weights: list[list[Reg]] | None,
-    gradient: Gradient,
-    sums: list[Reg],
-    dx: Elements | None,
-    predicates: Predicates,
-) -> None:
-    """Adds a row to the sums of dw and stores its dx."""
-    layout, wide = this.layout, gradient.rstd.dtype
-    fma = getattr(ptx.inst.fma.rn, wide.name)
-
-    def terms(step: int) -> list[tuple[Reg, Reg, Reg]]:
-        """Cheaper again than kept."""
-        return gradient.terms(row.x[step], row.dy[step], weights[step] if weights else None)
-
-    total = reg.scalar(wide, init=0.0)
-    for step in range(layout.steps):
-        for i, (normal, dy, dn) in enumerate(terms(step)):
-            if dx:
-                fma(total, dn, normal, total)
-            if sums:
-                partial = sums[step * layout.vector + i]
-                fma(partial, dy, normal, partial)
-    if not dx:
-        return
-    reduce(total)
-    minus_mean = total * (-1.0 / layout.n)
-    for step, pred in enumerate(predicates):
-        addend = row.addend[step] if row.addend else None
-        values = gradient.dx(terms(step), minus_mean, addend)
-        dx.store(step * layout.stride, values, pred)
 
 
 def _store_sums(

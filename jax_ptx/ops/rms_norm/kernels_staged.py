@@ -11,7 +11,7 @@ from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.rms_norm.elementwise import Finish, add_squares, group_of, rstd_of
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Row
-from jax_ptx.ops.vectors import elements_of, first_of
+from jax_ptx.ops.vectors import READ, elements_of, first_of
 from jax_ptx.types import u32, u64
 
 
@@ -33,7 +33,7 @@ def staged(
     in_cta = reg.from_(ptx.special.tid.x(), u32)
     this, number = Row(layout, in_cta), reg.scalar(u64)
     ptx.inst.cvt.u64.u32(number, reg.from_(ptx.special.ctaid.x(), u32))
-    px, py, pw = elements_of(x), elements_of(y), first_of(weight)
+    px, py, pw = elements_of(x, READ), elements_of(y), first_of(weight)
     row_bytes, rows = layout.n * px.bytes, ptx.run_time_dim("rows")
     end = px.pointer + rows * row_bytes
     for part in (px, py):

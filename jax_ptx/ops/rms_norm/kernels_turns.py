@@ -20,7 +20,7 @@ from jax_ptx.ops.rms_norm.elementwise import (
 )
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Row
-from jax_ptx.ops.vectors import elements_of, first_of
+from jax_ptx.ops.vectors import READ, elements_of, first_of
 from jax_ptx.types import u32, u64
 
 
@@ -44,8 +44,9 @@ def by_turns(
     this = Row(layout, in_cta)
     number, end = reg.scalar(u64), ptx.run_time_dim("rows")
     ptx.inst.cvt.u64.u32(number, reg.from_(ptx.special.clusterid.x(), u32))
-    source = Source(elements_of(x), first_of(residual), first_of(added))
-    py, pw, p_rstd = elements_of(y), first_of(weight), first_of(rstd)
+    source = Source(elements_of(x, READ), first_of(residual, READ), first_of(added))
+    # y goes first too (rows of 131,072: 134, and 139).
+    py, pw, p_rstd = elements_of(y, "first"), first_of(weight), first_of(rstd)
     moving = [part for part in (py, source.residual, source.added) if part]
     for part in (*moving, source.x):
         part.skip(number, layout.n)
