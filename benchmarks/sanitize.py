@@ -97,7 +97,9 @@ def configs(dtype: str, n: int) -> list[Any]:
 
 def kind(config: Any) -> tuple[Any, ...]:
     """What makes the text another one, and not only its numbers."""
-    layout, numbers = config.layout, ("layout", "runs")
+    layout, numbers = config.layout, ["layout", "runs"]
+    if getattr(config, "in_pieces", False):
+        numbers.append("slots")  # as many as fit
     others = [getattr(config, f.name) for f in fields(config) if f.name not in numbers]
     return (type(config), layout.rows > 1, layout.cluster, layout.vector, *others)
 

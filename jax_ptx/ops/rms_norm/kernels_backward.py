@@ -214,7 +214,7 @@ def _backward(
     def reduce(total: Reg) -> None:
         if cluster_sum:
             cluster_sum(total)
-            if bulk:
+            if bulk and not in_pieces:
                 # The sum orders these already, by an arrival of each warp; NVIDIA's racecheck, which
                 # follows only the lane that arrives, sees this. It costs nothing that was measurable.
                 ptx.bar.sync(0)
