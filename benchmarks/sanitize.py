@@ -58,7 +58,6 @@ PART = flags.DEFINE_string("part", None, "as 0/3: run the first, fourth, ... cas
 
 TOLERANCE = {"bfloat16": 2e-2, "float32": 1e-4, "float64": 1e-10}
 TARGET = 90
-TURNS = 2 * config.CLUSTER_SLOTS + 1  # rows of a CTA, or a cluster
 # Among these are all kinds of kernels: every length, then every width of access, then the long rows.
 LENGTHS = (*range(1, 2049), *range(2049, 20000, 7), *range(2048, 400000, 512))
 OTHER_LENGTHS = (96, 4096, 4097, 8192, 65536)  # with a residual, and with one gradient alone
@@ -105,9 +104,13 @@ def kind(config: Any) -> tuple[Any, ...]:
 
 
 def many(dtype: str, n: int) -> int:
-    """Rows for all turns, the last of them not full; where no CTA takes turns, three."""
-    at_once = [c.runs * c.layout.rows for c in configs(dtype, n) if c.slots]
-    return TURNS * max(at_once) + 1 if at_once else 3
+    """Rows for two rounds of every ring, a turn and one row more; where no CTA takes turns, three."""
+    rows = 2
+    for each in configs(dtype, n):
+        pieces = each.layout.steps if getattr(each, "in_pieces", False) else 1
+        turns = 2 * -(-each.slots // pieces) + 1
+        rows = max(rows, turns * each.runs * each.layout.rows if each.slots else 0)
+    return rows + 1
 
 
 def function(case: Case, implementation: str) -> Any:
