@@ -36,6 +36,7 @@ PEERS = flags.DEFINE_list("peers", list(report.PEERS), "which implementations")
 RUNS = flags.DEFINE_integer("runs", 12, "timed calls of each", lower_bound=2)
 JSON = flags.DEFINE_string("json", None, "a file for all results, kernel by kernel")
 PLOT = flags.DEFINE_string("plot", None, "a PNG file: fractions of the floor (needs matplotlib)")
+MARKDOWN = flags.DEFINE_string("markdown", None, "a file for the times as a table of a page")
 READ = flags.DEFINE_string("read", None, "show the results of an earlier --json, and time nothing")
 REHEARSE = flags.DEFINE_bool(
     "rehearse", False, "small shapes and wall time on a CPU: shows that all runs, and no time"
@@ -59,6 +60,8 @@ def main(argv: list[str]) -> None:
         "" if REHEARSE.value else targets.targets_table(results),
     ):
         print(part, end="\n\n" if part else "")
+    if MARKDOWN.value:
+        Path(MARKDOWN.value).write_text(report.markdown(results) + "\n")
     if PLOT.value:
         from harness.plot import plot  # matplotlib is a development dependency
 

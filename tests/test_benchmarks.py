@@ -94,6 +94,14 @@ def test_tables_show_each_time_and_name_what_failed(results: report.Results) -> 
     assert "ours" in report.first_table(results)
 
 
+def test_a_page_shows_the_fastest_in_bold(results: report.Results) -> None:
+    head, rule, *rows = report.markdown(results).splitlines()
+    assert head.startswith("| rows × n |  | floor | jax_ptx | ")
+    assert rule.count("---") == head.count("|") - 1
+    assert rows[0].startswith("| 32768 × 4096 | forward | ")
+    assert all(row.count("**") == 2 for row in rows)
+
+
 def test_a_wrong_result_has_no_time(results: report.Results) -> None:
     for error in (1.0, float("nan")):
         results.answers[SQUARE, "quack", "forward"]["errors"] = [0.0, error]

@@ -123,6 +123,34 @@ def times_table(results: Results) -> str:
     return table([header(peers), *(line(results, c, w, peers) for c, w in cases)])
 
 
+def markdown(results: Results) -> str:
+    """The same for a page, the fastest implementation of each row in bold."""
+    peers = shown_peers(results)
+    versions = {k: v for side in results.facts.values() for k, v in side.get("peers", {}).items()}
+    names = {"ours": "jax_ptx", "xla": "XLA", "compile": "torch.compile"} | {
+        peer: f"{name} {versions.get(peer, '')}".rstrip()
+        for peer, name in (("liger", "Liger"), ("quack", "QuACK"), ("tokamax", "tokamax"))
+    }
+    lines = [["rows × n", "", "floor", *(names.get(peer, peer) for peer in peers)]]
+    lines.append(["---"] * len(lines[0]))
+    for case, which in {
+        (case, which): None for case, peer, which in results.answers if peer in peers
+    }:
+        times = {peer: results.us(case, peer, which) for peer in peers}
+        best = min((us for us in times.values() if us is not None), default=None)
+        cells = [_short(us, bold=us is not None and us == best) for us in times.values()]
+        name = case.name.replace(" x ", " × ").replace("add ", "add, ").replace("f32", "float32")
+        lines.append([name, which, _short(results.floor(case, which)), *cells])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _short(us: float | None, *, bold: bool = False) -> str:
+    if us is None:
+        return "–"
+    text = f"{us:.1f}" if us < 10 else f"{us:.0f}"
+    return f"**{text}**" if bold else text
+
+
 def problems(results: Results) -> str:
     """What has no time, and why: one line for each implementation and reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
