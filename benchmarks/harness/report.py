@@ -131,7 +131,7 @@ def markdown(results: Results) -> str:
         peer: f"{name} {versions.get(peer, '')}".rstrip()
         for peer, name in (("liger", "Liger"), ("quack", "QuACK"), ("tokamax", "tokamax"))
     }
-    lines = [["rows × n", "", "floor", *(names.get(peer, peer) for peer in peers)]]
+    lines = [["rows x n", "", "floor", *(names.get(peer, peer) for peer in peers)]]
     lines.append(["---"] * len(lines[0]))
     for case, which in {
         (case, which): None for case, peer, which in results.answers if peer in peers
@@ -139,14 +139,14 @@ def markdown(results: Results) -> str:
         times = {peer: results.us(case, peer, which) for peer in peers}
         best = min((us for us in times.values() if us is not None), default=None)
         cells = [_short(us, bold=us is not None and us == best) for us in times.values()]
-        name = case.name.replace(" x ", " × ").replace("add ", "add, ").replace("f32", "float32")
+        name = case.name.replace("add ", "add, ").replace("f32", "float32")
         lines.append([name, which, _short(results.floor(case, which)), *cells])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _short(us: float | None, *, bold: bool = False) -> str:
     if us is None:
-        return "–"
+        return "-"
     text = f"{us:.1f}" if us < 10 else f"{us:.0f}"
     return f"**{text}**" if bold else text
 
