@@ -1,49 +1,68 @@
 // A process-wide cache whose key is what the value was made from: a PTX text and an entry name.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "launch.h"
+#include "status.h"
 
 namespace jax_ptx {
 
-// Many readers, one writer; a value is made outside the lock, and of two made at once the first
-// inserted stays. Nothing is ever evicted: XLA's executables and the CUDA graphs recorded from them
-// hold on to what was found here. The record's hash only chooses the candidates; text and entry are
-// then compared in full.
+// Many readers, one writer. A value is made outside the cache's lock; threads that want the same
+// one wait for the first of them. Nothing is ever evicted: XLA's executables and the CUDA graphs
+// recorded from them hold on to what was found here. The record's hash only chooses the candidates;
+// text and entry are then compared in full.
 template <class Value>
 class ContentCache {
  public:
-  // Null when there is none.
-  const Value* Find(const LaunchRecord& record) const {
-    std::shared_lock lock(mutex_);
-    return FindLocked(record);
-  }
-
-  const Value* Insert(const LaunchRecord& record, Value value) {
-    auto item = std::make_unique<Item>(
-        Item{std::string(record.ptx), std::string(record.entry), std::move(value)});
-    std::unique_lock lock(mutex_);
-    if (const Value* first = FindLocked(record)) return first;
-    return &items_.emplace(record.key, std::move(item))->second->value;
+  // The value of the record's text and entry, which `make`, a function to Result<Value>, makes
+  // where there is none. What it refuses it is asked again.
+  template <class Make>
+  Result<const Value*> FindOrMake(const LaunchRecord& record, const Make& make) {
+    Item& item = FindOrAdd(record);
+    if (const Value* value = item.value.load(std::memory_order_acquire)) return value;
+    std::lock_guard lock(item.making);
+    if (const Value* value = item.value.load(std::memory_order_relaxed)) return value;
+    Result<Value> made = make();
+    if (!made.ok()) return made.status();
+    item.made = std::make_unique<const Value>(std::move(*made));
+    item.value.store(item.made.get(), std::memory_order_release);
+    return item.made.get();
   }
 
  private:
   struct Item {
-    std::string ptx, entry;
-    Value value;
+    explicit Item(const LaunchRecord& record) : ptx(record.ptx), entry(record.entry) {}
+
+    const std::string ptx, entry;
+    std::mutex making;
+    std::unique_ptr<const Value> made;
+    std::atomic<const Value*> value{nullptr};
   };
 
-  const Value* FindLocked(const LaunchRecord& record) const {
+  Item& FindOrAdd(const LaunchRecord& record) {
+    {
+      std::shared_lock lock(mutex_);
+      if (Item* item = FindLocked(record)) return *item;
+    }
+    auto item = std::make_unique<Item>(record);
+    std::unique_lock lock(mutex_);
+    if (Item* first = FindLocked(record)) return *first;
+    return *items_.emplace(record.key, std::move(item))->second;
+  }
+
+  Item* FindLocked(const LaunchRecord& record) const {
     auto [item, end] = items_.equal_range(record.key);
     for (; item != end; ++item) {
       if (item->second->ptx == record.ptx && item->second->entry == record.entry) {
-        return &item->second->value;
+        return item->second.get();
       }
     }
     return nullptr;

@@ -23,16 +23,14 @@ Modules& ModuleCache() {
 }
 
 Result<const Loaded*> FindOrParse(const LaunchRecord& record) {
-  const Loaded* loaded = ModuleCache().Find(record);
-  if (loaded == nullptr) {
+  return ModuleCache().FindOrMake(record, [&record]() -> Result<Loaded> {
     JAX_PTX_RETURN_IF_ERROR(Validate(record));
     auto parsed = ptx::Parse(record.ptx);
-    if (!parsed.ok())
+    if (!parsed.ok()) {
       return Status(parsed.status().code(), Prefix(record) + parsed.status().message());
-    loaded = ModuleCache().Insert(
-        record, Loaded{*std::move(parsed), std::make_unique<emulator::Programs>()});
-  }
-  return loaded;
+    }
+    return Loaded{*std::move(parsed), std::make_unique<emulator::Programs>()};
+  });
 }
 
 Status EmulateUnguarded(const LaunchRecord& record, const Buffers& buffers,

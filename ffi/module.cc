@@ -65,7 +65,7 @@ class Launcher {
       : holder_(std::move(attributes)), n_results_(n_results) {}
   Launcher(const Launcher&) = delete;  // the record's views point into the holder
 
-  void Launch(int device, uint64_t stream, const nb::args& values) const {
+  void Launch(int device, uint64_t stream, const nb::args& values) {
     const size_t n_buffers = values.size() / 2;
     CheckResultCount(n_buffers, n_results_);
     Buffers buffers;
@@ -76,7 +76,8 @@ class Launcher {
     Status status;
     {
       nb::gil_scoped_release release;
-      status = cuda::Launch(holder_.record, buffers, device, reinterpret_cast<void*>(stream));
+      status =
+          cuda::Launch(holder_.record, buffers, device, reinterpret_cast<void*>(stream), &found_);
     }
     RaiseIfError(status);
   }
@@ -92,6 +93,7 @@ class Launcher {
 
   const DictRecord holder_;
   const int64_t n_results_;
+  cuda::Found found_{nullptr};
 };
 
 nb::dict Registrations() {

@@ -18,17 +18,22 @@ Programs& ProgramCache() {
 }
 
 // The record's kernel, ready on `device`, whose context is current. A hit allocates nothing, calls
-// no driver and takes one shared lock.
-Result<CUkernel> FindOrLoad(const Driver& driver, const LaunchRecord& record, int device) {
-  const auto* program = ProgramCache().Find(record);
+// no driver and takes one shared lock; with what was `found` before, none.
+Result<CUkernel> FindOrLoad(const Driver& driver, const LaunchRecord& record, int device,
+                            Found* found) {
+  const Program* program = found != nullptr ? found->load(std::memory_order_acquire) : nullptr;
   if (program == nullptr) {
-    JAX_PTX_RETURN_IF_ERROR(Validate(record));
-    auto loaded = Program::Load(driver, record, device);
-    if (!loaded.ok()) return loaded.status();
-    program = ProgramCache().Insert(record, std::move(*loaded));
+    auto in_cache =
+        ProgramCache().FindOrMake(record, [&]() -> Result<std::unique_ptr<const Program>> {
+          JAX_PTX_RETURN_IF_ERROR(Validate(record));
+          return Program::Load(driver, record, device);
+        });
+    if (!in_cache.ok()) return in_cache.status();
+    program = (*in_cache)->get();
+    if (found != nullptr) found->store(program, std::memory_order_release);
   }
-  JAX_PTX_RETURN_IF_ERROR((*program)->Check(record, device));
-  return (*program)->kernel();
+  JAX_PTX_RETURN_IF_ERROR(program->Check(record, device));
+  return program->kernel();
 }
 
 Status FillZeros(const Driver& driver, const Buffers& buffers, const ResolvedLaunch& resolved,
@@ -94,10 +99,11 @@ Status Load(const LaunchRecord& record, int device) {
   const Driver& driver = **GetDriver();
   const ScopedDevice scope(driver, device);
   JAX_PTX_RETURN_IF_ERROR(scope.status());
-  return FindOrLoad(driver, record, scope.device()).status();
+  return FindOrLoad(driver, record, scope.device(), nullptr).status();
 }
 
-Status Launch(const LaunchRecord& record, const Buffers& buffers, int device, void* stream) {
+Status Launch(const LaunchRecord& record, const Buffers& buffers, int device, void* stream,
+              Found* found) {
   auto resolved = Resolve(record, buffers);
   if (!resolved.ok()) return resolved.status();
   JAX_PTX_RETURN_IF_ERROR(GetDriver().status());
@@ -105,7 +111,7 @@ Status Launch(const LaunchRecord& record, const Buffers& buffers, int device, vo
   const ScopedDevice scope(driver, device);
   JAX_PTX_RETURN_IF_ERROR(scope.status());
   if (resolved->empty) return FillZeros(driver, buffers, *resolved, static_cast<CUstream>(stream));
-  auto kernel = FindOrLoad(driver, record, scope.device());
+  auto kernel = FindOrLoad(driver, record, scope.device(), found);
   if (!kernel.ok()) return kernel.status();
   const Status status =
       LaunchBatch(driver, record, *resolved, *kernel, static_cast<CUstream>(stream));

@@ -26,7 +26,9 @@ _is_compiling = torch.compiler.is_compiling
 _are_functorch_transforms_active = torch._C._are_functorch_transforms_active
 _is_legacy_batchedtensor = _functorch.is_legacy_batchedtensor
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
-_get_tracing_state = torch._C._get_tracing_state
+_is_tracing = torch._C._is_tracing
+_is_grad_enabled = torch.is_grad_enabled
+_is_autocast_enabled = torch.is_autocast_enabled
 # Whether autocast casts the operands of this PyTorch's own rms_norm; that of 2.11 did not.
 _AUTOCAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
 
@@ -132,7 +134,7 @@ def _call(
         raise ValueError(
             f"rms_norm: implementation must be 'ptx', 'torch' or None, got {implementation!r}"
         )
-    if _AUTOCAST and torch.is_autocast_enabled("cuda") and x.is_cuda and x.dtype != torch.float64:
+    if _AUTOCAST and _is_autocast_enabled("cuda") and x.is_cuda and x.dtype != torch.float64:
         x = x.float()
         residual, weight = (
             t if t is None or t.dtype == torch.float64 else t.float() for t in (residual, weight)
@@ -152,16 +154,16 @@ def _call(
         and (weight is None or type(weight) in _PLAIN)
         and (residual is None or type(residual) in _PLAIN)
         and _len_torch_dispatch_stack() == 0
-        and _get_tracing_state() is None
+        and not _is_tracing()
     ):
         return _registered(x, residual, weight, options, kernel)
     if not (
-        torch.is_grad_enabled()
-        and (
+        (
             x.requires_grad
             or (weight is not None and weight.requires_grad)
             or (residual is not None and residual.requires_grad)
         )
+        and _is_grad_enabled()
     ):
         y, added, _ = plan.forward(x, weight, residual, False)
         return y, added
@@ -191,9 +193,7 @@ def _gradients(
     if _are_functorch_transforms_active() or _is_legacy_batchedtensor(dy):  # is_grads_batched=True
         dx, dw = formula.backward(x, dy, weight, addend, options)
         return dx, dw if need_dw else None
-    if (
-        torch.is_grad_enabled()
-    ):  # create_graph=True: the operator has a derivative, the plan has none
+    if _is_grad_enabled():  # create_graph=True: the operator has a derivative, the plan has none
         rest = (int(plan.kernel), options.eps, options.weight_offset, need_dx, need_dw)
         return ops.rms_norm_backward(x, dy, rstd, weight, addend, *rest)
     return plan.backward(x, dy, rstd, weight, addend, need_dx, need_dw)

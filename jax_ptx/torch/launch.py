@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ class Runner:
     Attributes:
         attributes: the record as plain Python values, which the extension reads faster than arrays.
         alignment: what a tensor's address must be a multiple of, in bytes.
-        launcher: the extension's, from the first launch on a GPU on.
+        enqueue: the call of the extension's launcher, from the first launch on a GPU on.
     """
 
     def __init__(self, launch: Launch, alignment: int = _ALIGNMENT_BYTES) -> None:
@@ -76,7 +76,7 @@ class Runner:
             for name, value in launch.attributes().items()
         }
         self.alignment = alignment
-        self.launcher: _ext.Launcher | None = None
+        self.enqueue: Callable[..., None] | None = None
 
     def operand(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or a copy where its memory is not what a kernel expects.
@@ -102,13 +102,13 @@ class Runner:
             arrays = [tensor.view(torch.uint8).numpy() for tensor in flat]
             _ext.emulate(self.attributes, arrays, len(results))
             return
-        launcher = self.launcher
-        if launcher is None:
-            launcher = self.launcher = _ext.Launcher(self.attributes, len(results))
+        enqueue = self.enqueue
+        if enqueue is None:
+            # The bound method: a call of the object would look it up each time.
+            enqueue = self.enqueue = _ext.Launcher(self.attributes, len(results)).__call__
         places: list[int] = []
-        copies: list[
-            torch.Tensor
-        ] = []  # until the launch: the allocator reuses them on this stream only
+        # Until the launch: the allocator reuses them on this stream only.
+        copies: list[torch.Tensor] = []
         for tensor in operands:
             address = tensor.data_ptr()
             # What `operand` asks, without a call where there is nothing to do.
@@ -119,7 +119,7 @@ class Runner:
             places += (address, tensor.nbytes)
         for tensor in results:
             places += (tensor.data_ptr(), tensor.nbytes)
-        launcher(device, current_stream(device), *places)
+        enqueue(device, current_stream(device), *places)
 
 
 def _refuse_autograd(launch: Launch, tensors: Sequence[torch.Tensor]) -> None:

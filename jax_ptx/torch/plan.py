@@ -21,6 +21,7 @@ from jax_ptx.torch.launch import Runner, current_stream
 from jax_ptx.types import by_numpy_name
 
 Optional = torch.Tensor | None
+_empty, _empty_like = torch.empty, torch.empty_like  # a call spends its time on looking names up
 
 
 class Plan:
@@ -47,7 +48,10 @@ class Plan:
         self.weight_dtype = weight_dtype
         self.options = options
         self.kernel = kernel
+        self.weight_shape = (n,)
         self._wide = formula.wide_dtype(dtype)
+        self._row_bytes = n * dtype.itemsize
+        self._weight_bytes = n * weight_dtype.itemsize if weight_dtype else 0
         # Whether PyTorch's own operation computes the same, as it does on a CPU, in a third of the time.
         self._is_torchs = options == Options(options.eps) and weight_dtype in (None, dtype)
         self._forward: dict[tuple[bool, bool], Runner] = {}
@@ -58,7 +62,7 @@ class Plan:
     ) -> tuple[torch.Tensor, Optional, Optional]:
         """y, `x + residual` if there is a residual, and rstd, in some shape, if it is asked for."""
         run = self._forward.get((residual is not None, with_rstd))
-        if run is not None and run.launcher is not None and weight is not None and residual is None:
+        if run is not None and run.enqueue is not None and weight is not None and residual is None:
             # The usual call of a model. What follows does as much, and more calls between it and the
             # launch take a third of the time on the host.
             device, n_bytes = x.get_device(), x.nbytes
@@ -72,13 +76,16 @@ class Plan:
                 and not x.is_neg()
                 and not weight.is_neg()
             ):
-                y = torch.empty_like(x)
-                places = [from_x, n_bytes, from_weight, weight.nbytes, y.data_ptr(), n_bytes]
-                rstd = None
-                if with_rstd:
-                    rstd = self._new_rstd(x)
-                    places += (rstd.data_ptr(), rstd.nbytes)
-                run.launcher(device, current_stream(device), *places)
+                y = _empty_like(x)
+                # fmt: off
+                if not with_rstd:
+                    run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
+                                self._weight_bytes, y.data_ptr(), n_bytes)
+                    return y, None, None
+                rstd = self._new_rstd(x, n_bytes // self._row_bytes)
+                run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
+                            self._weight_bytes, y.data_ptr(), n_bytes, rstd.data_ptr(), rstd.nbytes)
+                # fmt: on
                 return y, None, rstd
         if not self.kernel or x.numel() == 0:
             if self._is_torchs and residual is None and not with_rstd and x.is_cpu:
@@ -100,7 +107,7 @@ class Plan:
         if weight is not None:
             operands.append(weight)
         if with_rstd:
-            rstd = self._new_rstd(x)
+            rstd = self._new_rstd(x, x.numel() // self.n)
             results.append(rstd)
         run(operands, results)
         return y, added, rstd
@@ -116,7 +123,7 @@ class Plan:
         need_dw: bool,
     ) -> tuple[Optional, Optional]:
         """dx plus the addend, and dw, as far as they are needed."""
-        run, runs = None, 0
+        run, runs, dx, dw = None, 0, None, None
         if self.kernel and x.numel() > 0:
             runs = run_count(x.numel() // self.n, self._most_runs) if need_dw else 0
             run = self._build_backward(addend is not None, need_dx, runs)
@@ -131,19 +138,22 @@ class Plan:
             operands.append(weight)
         results = []
         if need_dx:
-            results.append(_new_like(x))
+            dx = _new_like(x)
+            results.append(dx)
         if need_dw:
-            dtype = self.weight_dtype if self._final(runs) else rstd.dtype
-            results.append(x.new_empty((runs, self.n), dtype=dtype))
+            dtype = self.weight_dtype if self._final(runs) else self._wide
+            dw = _empty(
+                (runs, self.n) if runs > 1 else self.weight_shape, dtype=dtype, device=x.device
+            )
+            results.append(dw)
         run(operands, results)
-        dw = None
-        if need_dw:
-            dw = (results[-1].sum(0) if runs > 1 else results[-1][0]).to(self.weight_dtype)
-        return results[0] if need_dx else None, dw
+        if dw is not None and dw.shape != self.weight_shape:
+            dw = dw.sum(0)
+        return dx, dw if dw is None or dw.dtype is self.weight_dtype else dw.to(self.weight_dtype)
 
-    def _new_rstd(self, x: torch.Tensor) -> torch.Tensor:
+    def _new_rstd(self, x: torch.Tensor, rows: int) -> torch.Tensor:
         # Flat, and not by x.new_empty: that takes several times as long.
-        return torch.empty(x.numel() // self.n, dtype=self._wide, device=x.device)
+        return _empty(rows, dtype=self._wide, device=x.device)
 
     def _build_forward(self, residual: bool, with_rstd: bool) -> Runner:
         launch = forward_launch(
@@ -188,7 +198,7 @@ class Plan:
 
 def _new_like(x: torch.Tensor) -> torch.Tensor:
     """A contiguous one."""
-    return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
+    return _empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -236,8 +246,8 @@ def checked_plan(
         try:
             weight_dtype = None if weight is None else weight.dtype
             # With the options' types, since True == 1: what is refused is refused each time.
-            kinds = (type(options[0]), type(options[1]), type(options[2]))
-            key = (x.shape[-1], x.dtype, weight_dtype, options, kinds, kernel)
+            eps, offset, rounds = map(type, options)
+            key = (x.shape[-1], x.dtype, weight_dtype, options, eps, offset, rounds, kernel)
             plan = _plans.get(key)
         except (IndexError, AttributeError, TypeError):  # a scalar, no tensor, a symbolic length
             pass
@@ -247,7 +257,7 @@ def checked_plan(
             if len(_plans) >= _MAX_PLANS:
                 _plans.clear()
             _plans[key] = plan
-    if weight is not None and (weight.shape != (plan.n,) or weight.device != x.device):
+    if weight is not None and (weight.shape != plan.weight_shape or weight.device != x.device):
         raise ValueError(
             f"rms_norm: weight must have shape {list(x.shape[-1:])} to match x.shape[-1] and be on x's "
             f"device {x.device}, got {list(weight.shape)} on {weight.device}"

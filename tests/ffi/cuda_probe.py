@@ -30,8 +30,9 @@ def main() -> None:
         try:
             if call.pop("launcher", False):
                 device, stream = call.pop("device"), call.pop("stream")
+                devices = call.pop("devices", [device] * times)
                 launcher = extension.Launcher(**call)
-                for _ in range(times):
+                for device in devices:
                     launcher(device, stream, *places)
                 times = 0
             for _ in range(times):

@@ -254,9 +254,8 @@ def test_the_hash_is_not_trusted(driver: Driver) -> None:
 def test_threads_share_what_the_first_of_them_loaded(driver: Driver) -> None:
     assert driver.run(call(threads=8, times=20)) == ["ok"]
     assert len(driver.log("launch")) == 160
-    assert (
-        len(driver.log("load")) - len(driver.log("unload")) == 1
-    )  # losers of the race gave theirs back
+    assert len(driver.log("load")) == 1  # the others waited for it
+    assert driver.log("unload") == []
 
 
 def test_a_refused_text_is_tried_again(driver: Driver) -> None:
@@ -374,6 +373,20 @@ def test_a_launcher_does_what_launch_does(driver: Driver) -> None:
     driver.log_file.unlink()
     assert driver.run({**given, "launcher": True, "times": 3}) == ["ok"]
     assert len(driver.log("launch")) == 3
+
+
+def test_a_launcher_that_has_found_its_kernel_makes_it_ready_on_each_device(driver: Driver) -> None:
+    assert driver.run({**call(), "launcher": True, "devices": [0, 1, 0, 1]}) == ["ok"]
+    assert len(driver.log("load")) == 1
+    assert driver.log("ready") == ["ready copy on 0", "ready copy on 1"]
+    assert ["on 1" in line for line in driver.log("launch")] == [False, True] * 2
+
+
+def test_a_launcher_tries_a_refused_text_again(driver: Driver) -> None:
+    refused = {**call(HEADER + "syntax error"), "launcher": True}
+    outcomes = driver.run(refused, refused)
+    assert outcomes[0] == outcomes[1]
+    assert "CUDA_ERROR_INVALID_PTX" in outcomes[0]
 
 
 @pytest.mark.parametrize(

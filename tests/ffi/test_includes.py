@@ -17,7 +17,7 @@ ALLOWED = {
     "inline_vector": set(),
     "parallel": set(),
     "launch": {"status", "inline_vector"},
-    "content_cache": {"launch"},
+    "content_cache": {"launch", "status"},
     "ptx": {"status"},
     "emulator": {*BASE, "ptx"},
     "cuda": {*BASE, "content_cache", "ptx"},  # the entry's parameters
