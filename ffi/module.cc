@@ -58,6 +58,16 @@ void LaunchOnDevice(nb::dict attributes, nb::sequence list, int64_t n_results, i
   RaiseIfError(status);
 }
 
+void LoadOnDevice(nb::dict attributes, int device) {
+  const DictRecord holder(std::move(attributes));
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = cuda::Load(holder.record, device);
+  }
+  RaiseIfError(status);
+}
+
 // A record that is read once and launched often.
 class Launcher {
  public:
@@ -160,6 +170,19 @@ Args:
 Raises:
     ValueError: sizes or limits do not hold, or the driver refuses the text.
     RuntimeError: there is no driver, it is too old for the text, or the launch failed.)");
+
+  m.def(
+      "load", &LoadOnDevice, nb::arg("attributes"), nb::arg("device"),
+      nb::sig("def load(attributes: dict[str, object], device: int) -> None"),
+      R"(Loads a launch record's kernel, which the driver compiles, so that its first launch need not.
+
+Args:
+    attributes: the launch record, as Launch.attributes() gives it.
+    device: the device's ordinal.
+
+Raises:
+    ValueError: limits do not hold, or the driver refuses the text.
+    RuntimeError: there is no driver, or it is too old for the text.)");
 
   nb::class_<Launcher>(m, "Launcher", "What `launch` does, for a record that is launched often.")
       .def(nb::init<nb::dict, int64_t>(), nb::arg("attributes"), nb::arg("n_results"),

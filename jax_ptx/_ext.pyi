@@ -85,6 +85,19 @@ def launch(
         RuntimeError: there is no driver, it is too old for the text, or the launch failed.
     """
 
+def load(attributes: dict[str, object], device: int) -> None:
+    """
+    Loads a launch record's kernel, which the driver compiles, so that its first launch need not.
+
+    Args:
+        attributes: the launch record, as Launch.attributes() gives it.
+        device: the device's ordinal.
+
+    Raises:
+        ValueError: limits do not hold, or the driver refuses the text.
+        RuntimeError: there is no driver, or it is too old for the text.
+    """
+
 class Launcher:
     """What `launch` does, for a record that is launched often."""
 

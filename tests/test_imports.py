@@ -49,6 +49,7 @@ ALLOWED = {
     "ops.rms_norm.kernels_turns": ("types", "dsl", "ops"),
     "ops.rms_norm.kernels_backward": ("types", "dsl", "kernel", "launch", "ops"),
     "ops.rms_norm.elementwise": ("types", "dsl", "ops"),
+    "ops.columns": ("types", "dsl", "launch", "ops"),
     "ops.declare": ("dsl", "kernel", "launch"),
     "ops.rows": ("dsl", "ops"),
     "ops.ring": ("types", "dsl", "ops"),

@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import jax_ptx
+from jax_ptx import launch
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.options import Options
 from tests.ops.test_rms_norm_values import draw
@@ -148,3 +150,24 @@ def test_bad_text_is_refused_when_xla_compiles() -> None:
     lowered = jax.jit(bad).lower(jnp.ones(8, jnp.float32))
     with pytest.raises(jax.errors.JaxRuntimeError, match="frobnicate"):
         lowered.compile()
+
+
+def test_a_gpus_driver_compiles_while_xla_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, int]] = []
+
+    def load(attributes: dict[str, Any], device: int) -> None:
+        loaded.append((attributes["entry"], device))
+        raise RuntimeError("what the first call will say")
+
+    def after(n: int, platform: str) -> list[tuple[str, int]]:
+        lowered(jax_ptx.rms_norm, draw((4, n), "float32"), platform=platform)
+        launch._loaders().shutdown()  # when they are done
+        launch._loaders.cache_clear()
+        return loaded
+
+    monkeypatch.setattr(launch._ext, "load", load)
+    monkeypatch.setattr(launch, "_first_gpu", lambda: None)
+    assert after(72, "cuda") == []
+    monkeypatch.setattr(launch, "_first_gpu", lambda: 3)
+    assert after(73, "cpu") == []
+    assert after(74, "cuda") == [("rms_norm", 3)]

@@ -168,10 +168,16 @@ def test_what_a_gpu_launch_is_given(monkeypatch: Any) -> None:
     rstd = y.grad_fn.saved_tensors[2]
     assert seen == places(x, residual, weight, y, added, rstd)
     dy = draw(4, 29, seed=3)
-    torch.autograd.grad(y, weight, dy)
+    (dw,) = torch.autograd.grad(y, weight, dy)
+    (known, *_, seen) = given.pop()
+    assert known == ("column_sum", 1)
+    parts = seen[:2]
+    assert parts[1] > dw.nbytes
+    assert seen[2:] == places(dw)
     (known, *_, seen) = given.pop()
     assert known == ("rms_norm_dw", 1)
-    assert seen[:-2] == places(added, dy, rstd, weight)
+    assert seen == (*places(added, dy, rstd, weight), *parts)
+    assert not given
 
 
 # ---- derivatives ----

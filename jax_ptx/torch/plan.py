@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from jax_ptx.ops.columns import column_sum_launch
 from jax_ptx.ops.layout import PORTABLE
 from jax_ptx.ops.rms_norm.config import backward_config, run_count
 from jax_ptx.ops.rms_norm.kernels import forward_launch
@@ -147,9 +148,12 @@ class Plan:
             )
             results.append(dw)
         run(operands, results)
-        if dw is not None and dw.shape != self.weight_shape:
-            dw = dw.sum(0)
-        return dx, dw if dw is None or dw.dtype is self.weight_dtype else dw.to(self.weight_dtype)
+        if dw is not None and runs > 1:
+            parts, dw = dw, _empty(self.weight_shape, dtype=self.weight_dtype, device=x.device)
+            _sum_of(runs, self._wide, dw.dtype)([parts], [dw])
+        elif dw is not None and dw.dtype is not self.weight_dtype:
+            dw = dw.to(self.weight_dtype)
+        return dx, dw
 
     def _new_rstd(self, x: torch.Tensor, rows: int) -> torch.Tensor:
         # Flat, and not by x.new_empty: that takes several times as long.
@@ -194,6 +198,12 @@ class Plan:
         weight = None if self.weight_dtype is None else _name(self.weight_dtype)
         facts = {"n": self.n, "x_dtype": _name(self.dtype), "weight_dtype": weight}
         return {**facts, "grouped": False, "target": _target()}
+
+
+@functools.cache
+def _sum_of(rows: int, dtype: torch.dtype, out_dtype: torch.dtype) -> Runner:
+    launch = column_sum_launch(rows, _name(dtype), _name(out_dtype))
+    return Runner(launch, launch.access_bytes)
 
 
 def _new_like(x: torch.Tensor) -> torch.Tensor:

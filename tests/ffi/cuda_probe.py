@@ -28,15 +28,17 @@ def main() -> None:
         buffers = [(address, size) for address, size in call.pop("buffers")]
         times, places = call.pop("times", 1), [value for buffer in buffers for value in buffer]
         try:
-            if call.pop("launcher", False):
+            if call.pop("ahead", False):
+                extension.load(call["attributes"], call["device"])
+            elif call.pop("launcher", False):
                 device, stream = call.pop("device"), call.pop("stream")
                 devices = call.pop("devices", [device] * times)
                 launcher = extension.Launcher(**call)
                 for device in devices:
                     launcher(device, stream, *places)
-                times = 0
-            for _ in range(times):
-                extension.launch(buffers=buffers, **call)
+            else:
+                for _ in range(times):
+                    extension.launch(buffers=buffers, **call)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return "ok"

@@ -258,6 +258,12 @@ def test_threads_share_what_the_first_of_them_loaded(driver: Driver) -> None:
     assert driver.log("unload") == []
 
 
+def test_what_is_loaded_ahead_is_ready_for_its_launch(driver: Driver) -> None:
+    assert driver.run({**call(), "ahead": True}, call(times=2)) == ["ok"] * 2
+    kinds = [line.split()[0] for line in driver.log("load", "ready", "launch")]
+    assert kinds == ["load", "ready", "launch", "launch"]
+
+
 def test_a_refused_text_is_tried_again(driver: Driver) -> None:
     outcomes = driver.run(call(HEADER + "syntax error"), call(HEADER + "syntax error"))
     assert outcomes[0] == outcomes[1]

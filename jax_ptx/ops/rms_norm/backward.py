@@ -16,6 +16,7 @@ from jax.interpreters import ad
 
 from jax_ptx.launch import new_primitive
 from jax_ptx.ops import lowering, rowwise
+from jax_ptx.ops.column_sum import column_sum
 from jax_ptx.ops.rms_norm import kernels_backward, operands, reference
 from jax_ptx.ops.rms_norm.config import Parts, backward_config, backward_parts
 from jax_ptx.ops.rms_norm.operands import Names, by_name
@@ -29,7 +30,7 @@ rms_norm_backward_p = new_primitive("ptx_rms_norm_backward")
 def backward(
     at: Mapping[str, Any], *, need_dx: bool, need_dw: bool, **params: Any
 ) -> tuple[Any, Any]:
-    """dx and dw, None where they are not needed; one kernel, and the sum of its partial sums."""
+    """dx and dw, None where they are not needed; one kernel, and one that sums its partial sums."""
     x, weight = at["x"], at.get("weight")
     parts = None
     if need_dw and weight is not None:
@@ -44,8 +45,11 @@ def backward(
     results = operands.bind(rms_norm_backward_p, at, need_dx=need_dx, parts=parts, **params)
     dx, dw = results.pop(0) if need_dx else None, None
     if parts is not None and weight is not None:
-        axes = tuple(range(weight.ndim - 1, results[0].ndim - 1))
-        dw = results[0].sum(axes).astype(weight.dtype)
+        (sums,) = results
+        if parts.whole and parts.runs > 1 and weight.ndim == 1:
+            dw = column_sum(sums, weight.dtype, emulate=params["emulate"])
+        else:
+            dw = sums.sum(tuple(range(weight.ndim - 1, sums.ndim - 1))).astype(weight.dtype)
     return dx, dw
 
 
