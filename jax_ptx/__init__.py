@@ -54,11 +54,4 @@ def __getattr__(name: str) -> _Any:
     """The modules for other frameworks, which are imported when they are first named."""
     if name not in ("equinox", "flax", "torch"):
         raise AttributeError(f"module 'jax_ptx' has no attribute {name!r}")
-    try:
-        return _importlib.import_module(f"jax_ptx.{name}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != name:
-            raise
-        raise ModuleNotFoundError(
-            f"jax_ptx.{name} needs the package {name}: pip install 'jax_ptx[{name}]'", name=name
-        ) from None
+    return _importlib.import_module(f"jax_ptx.{name}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from jax_ptx import toolkit
 from jax_ptx.dsl.tile import Tile
@@ -37,6 +37,12 @@ class Declared:
         if smem < 0:
             raise ValueError(f"{name}: smem must be a number of bytes, 0 or more, got {smem}")
         self._smem = smem
+
+    def __copy__(self) -> Self:
+        return self  # as a function's: nothing of it changes but what it keeps for the next call
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     @property
     def in_specs(self) -> tuple[Tile, ...]:

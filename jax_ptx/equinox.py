@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from jax_ptx.frameworks import missing
 from jax_ptx.layers import normalize, settings
 from jax_ptx.ops.rms_norm.api import Implementation
+
+try:
+    import equinox as eqx
+except ModuleNotFoundError as error:
+    raise missing("equinox", error) from None
 
 _NO_STATE: Any = object()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import os
 import shutil
@@ -48,6 +49,7 @@ ALLOWED = {
     "ops.rms_norm.kernels_staged": ("types", "dsl", "ops"),
     "ops.rms_norm.kernels_turns": ("types", "dsl", "ops"),
     "ops.rms_norm.kernels_backward": ("types", "dsl", "kernel", "launch", "ops"),
+    "ops.rms_norm.gradient_row": ("dsl", "ops"),
     "ops.rms_norm.elementwise": ("types", "dsl", "ops"),
     "ops.columns": ("types", "dsl", "launch", "ops"),
     "ops.declare": ("dsl", "kernel", "launch"),
@@ -59,10 +61,11 @@ ALLOWED = {
     "ops.vectors": ("types", "dsl", "ops.layout"),
     "ops.reduce": ("dsl", "ops.layout"),
     "ops": ("types", "launch", "ops"),
-    "torch": ("_ext", "launch", "ops", "torch", "types"),
+    "torch": ("_ext", "frameworks", "launch", "ops", "torch", "types"),
+    "frameworks": (),
     "layers": ("ops",),
-    "flax": ("flax", "layers", "ops"),
-    "equinox": ("layers", "ops"),
+    "flax": ("flax", "frameworks", "layers", "ops"),
+    "equinox": ("frameworks", "layers", "ops"),
     "": ("",),
 }
 
@@ -138,6 +141,11 @@ def test_a_framework_is_imported_when_its_module_is_named(name: str, monkeypatch
         ModuleNotFoundError, match=rf"needs the package {name}: pip install 'jax_ptx\["
     ):
         getattr(jax_ptx, name)
+    inner = {"equinox": "equinox", "flax": "flax.nnx", "torch": "torch.module"}[name]
+    with pytest.raises(ModuleNotFoundError, match=f"jax_ptx.{name} needs the package {name}"):
+        importlib.import_module(
+            f"jax_ptx.{inner}"
+        )  # as `from jax_ptx.flax.nnx import RMSNorm` does
 
 
 def test_another_name_is_no_attribute() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from jax_ptx import Tile, kernel, ptx, reg  # noqa: E402
 from jax_ptx import torch as bridge  # noqa: E402
@@ -146,6 +149,41 @@ def test_a_kernel_inside_an_autograd_function() -> None:
     Copy.apply(x).backward(torch.arange(8.0))
     assert x.grad is not None
     assert torch.equal(x.grad, torch.arange(8.0))
+
+
+def call_copy(x: Any) -> Any:
+    return bridge.call(copy_launch(x.nbytes), [x], [(tuple(x.shape), "float32")])[0]
+
+
+def test_a_transformations_tensors_are_refused() -> None:
+    """Functionalised ones even gave values that nobody wrote."""
+    for transform in (torch.func.vmap, torch.func.functionalize):
+        with pytest.raises(NotImplementedError, match=r"custom_op and say with register_vmap"):
+            transform(call_copy)(torch.ones(2, 8))
+
+
+def test_fake_tensors_are_refused() -> None:
+    mode = FakeTensorMode()
+    fake = mode.from_tensor(torch.ones(8))
+    with pytest.raises(NotImplementedError, match=r"custom_op, and say with register_fake"):
+        call_copy(fake)
+    with mode, pytest.raises(NotImplementedError, match="FakeTensor"):
+        call_copy(torch.ones(8))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its compiler
+def test_a_kernel_as_an_operator_under_compile_and_vmap() -> None:
+    """The way that the errors above name."""
+
+    operator = torch.library.custom_op(
+        "jax_ptx_tests::copy", mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    copy = operator(call_copy)
+    copy.register_fake(torch.empty_like)
+    copy.register_vmap(lambda info, dims, x: (call_copy(x.movedim(dims[0], 0)), 0))
+    x = torch.arange(32.0).reshape(4, 8)
+    assert torch.equal(torch.compile(copy, fullgraph=True, backend="aot_eager")(x), x)
+    assert torch.equal(torch.func.vmap(copy, in_dims=1)(x), x.T)
 
 
 def test_devices_are_checked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_ptx import Kernel, RunTime, Tile, kernel, ptx, reg, types
+from jax_ptx import Kernel, RunTime, Tile, kernel, ptx, ptx_kernel, reg, types
 from jax_ptx.types import b32, bf16, f16x2, f32, f64, u32, u64
 from tests.dsl.test_aliases import accumulate
 
@@ -30,6 +31,18 @@ def copy_kernel(**options) -> Kernel:
             ptx.ret()
 
     return copy
+
+
+def test_a_copy_of_a_kernel_is_the_kernel():
+    """As of a function, so that a model that holds one can be copied."""
+    text = ptx_kernel(
+        copy_kernel().ptx(m=8, n=8),
+        in_specs=(Tile(8, 8, f32), Tile(8, bf16)),
+        out_specs=(Tile(8, 8, f32),),
+    )
+    for original in (copy_kernel(), text):
+        assert copy.copy(original) is original
+        assert copy.deepcopy({"norm": original})["norm"] is original
 
 
 def test_the_text_of_a_bare_kernel():
