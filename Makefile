@@ -7,6 +7,9 @@ SOURCES := pyproject.toml $(shell find ffi -name '*.cc' -o -name '*.h' -o -name 
 # loadgroup: tests that share a costly start (of processes, of ptxas) go to the same worker.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
+# A module is compiled when it is first imported, not all of them by pip: a third of what installing takes.
+export PIP_COMPILE := 0
+
 .PHONY: demo test lint docs matrix wheel clean
 
 demo: $(VENV)/installed

@@ -114,11 +114,12 @@ def left_out(folder: str, names: list[str]) -> set[str]:
 def wheel(session: nox.Session) -> None:
     """Builds dist/, then runs and type-checks with the wheel where there is neither compiler nor checkout."""
     shutil.rmtree("dist", ignore_errors=True)
-    session.install(
-        *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "wheel")
-    )
+    project = nox.project.load_toml("pyproject.toml")
+    tools = nox.project.dependency_groups(project, "wheel")
+    session.install(*tools, *project["build-system"]["requires"])
     static = {"SKBUILD_CMAKE_DEFINE": "JAX_PTX_STATIC_RUNTIME=ON"}
-    session.run("python", "-m", "build", env=static)
+    # The sdist and, of what it holds, the wheel: here, and not in an environment of its own for each.
+    session.run("python", "-m", "build", "--no-isolation", env=static)
     (built,) = Path("dist").glob("*.whl")
     session.run("auditwheel", "repair", "--wheel-dir", "dist", str(built))
     built.unlink()
