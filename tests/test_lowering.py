@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -85,18 +87,18 @@ def test_the_number_of_rows_is_not_in_the_text() -> None:
 
 
 def test_the_text_is_the_same_in_every_process_and_thread() -> None:
-    outputs = set()
-    for seed in ("0", "1", "4242"):
-        run = subprocess.run(
-            [sys.executable, "-c", SNIPPET],
-            env={"PYTHONHASHSEED": seed, "PATH": "", "JAX_PLATFORMS": "cpu"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.returncode == 0, run.stderr
-        outputs.add(run.stdout.strip())
-    assert len(outputs) == 1
+    run = subprocess.run(
+        [sys.executable, "-c", SNIPPET],
+        env={"PYTHONHASHSEED": "4242", "PATH": "", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    here = io.StringIO()
+    with contextlib.redirect_stdout(here):
+        exec(SNIPPET, {})
+    assert run.stdout == here.getvalue()
 
     from jax_ptx.ops.rms_norm import kernels
 
@@ -114,7 +116,7 @@ def test_the_text_is_the_same_in_every_process_and_thread() -> None:
         return hashlib.sha256(launch.ptx.encode()).hexdigest()
 
     with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(trace, range(32)))) == 1
+        assert len(set(pool.map(trace, range(16)))) == 1
 
 
 def test_export_to_both_platforms_and_back() -> None:
