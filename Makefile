@@ -26,8 +26,8 @@ matrix: $(VENV)/tools
 wheel: $(VENV)/tools
 	$(BIN)/python -m nox --session wheel
 
-# The site, in site/. It stops at a link that leads nowhere.
-docs: $(VENV)/installed
+# The site, in site/. It stops at a link that leads nowhere. After `tools`: one pip at a time.
+docs: $(VENV)/installed $(VENV)/tools
 	$(BIN)/python -m pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
