@@ -21,12 +21,20 @@ def records(prefix: str, tuples: int, stride: int = 1) -> list[dict[str, Any]]:
     return batch.run(found[::stride], tuples)[0]
 
 
+def ranges_of(prefix: str, bits: int, done: dict[str, int] | None = None) -> dict[str, list]:
+    """What the one-operand forms whose name begins with this gave."""
+    found: dict[str, list] = {"exact": [], "approximate": []}
+    for part, got in ranges.run(forms.table_forms(prefix)[0], bits, 60, done or {}):
+        found[part] += got
+    return found
+
+
 @needs_stand_in
 def test_the_program_against_itself() -> None:
     got = [r for prefix in ("shf", "addc", "red.shared.min") for r in records(prefix, 64, 2)]
     assert all(not record["differing"] and not record["payloads"] for record in got)
-    one_operand = ranges.run(forms.table_forms("clz")[0], 10, 60)
-    one_operand["approximate"] = ranges.run(forms.table_forms("tanh.")[0], 10, 60)["approximate"]
+    one_operand = ranges_of("clz", 10)
+    one_operand["approximate"] = ranges_of("tanh.", 10)["approximate"]
     assert [record["differing_threads"] for record in one_operand["exact"]] == [0]
     (tanh,) = one_operand["approximate"]
     assert tanh["differing"] == 0
@@ -71,6 +79,14 @@ def test_a_hash_that_differs_is_followed_up(monkeypatch: pytest.MonkeyPatch) -> 
     (record,) = ranges.exact(ranges.candidates(forms.table_forms("clz")[0]), 12)
     assert record["differing_threads"] == 1
     assert record["differing"] == 1
+
+
+@needs_stand_in
+def test_what_had_all_inputs_does_not_run_again() -> None:
+    (first,) = ranges_of("clz", 10)["exact"]
+    assert ranges_of("clz", 10, {first["line"]: 2**10}) == {"exact": [], "approximate": []}
+    (again,) = ranges_of("clz", 10, {first["line"]: 2**6})["exact"]
+    assert again["inputs"] == 2**10
 
 
 def test_operands_cover_what_they_should() -> None:

@@ -24,6 +24,9 @@ TUPLES = flags.DEFINE_integer("tuples", 2**20, "tuples of operands for a form")
 ONLY = flags.DEFINE_list("only", [""], "run only forms whose name begins with one of these")
 BITS = flags.DEFINE_integer("bits", 32, "inputs of one-operand forms, as a power of two")
 SECONDS = flags.DEFINE_float("seconds", 180.0, "after which one-operand forms take a 16th of these")
+DONE = flags.DEFINE_string(
+    "done", None, "an earlier run's results: what had all inputs is left out"
+)
 STRIDE = flags.DEFINE_integer("stride", 1, "run every so many forms")
 
 
@@ -34,16 +37,31 @@ def table() -> tuple[list[forms.Form], dict[str, int], dict[str, int]]:
     return found[:: STRIDE.value], excluded, newer
 
 
-def run_forms() -> dict:
+def save(results: dict) -> None:
+    """Writes what there is by now."""
+    Path(OUT.value).write_text(json.dumps(results, indent=0))
+
+
+def run_forms(results: dict) -> None:
     """The table's forms, and what is not run."""
     found, excluded, newer = table()
     records, refused = batch.run(found, TUPLES.value)
-    return {"forms": records, "excluded": excluded, "newer": newer, "refused": refused}
+    results |= {"forms": records, "excluded": excluded, "newer": newer, "refused": refused}
 
 
-def run_ranges() -> dict:
-    """One-operand forms on all inputs."""
-    return {"ranges": ranges.run(table()[0], BITS.value, SECONDS.value)}
+def run_kernels(results: dict) -> None:
+    """Whole kernels."""
+    results["kernels"] = kernels.run()
+
+
+def run_ranges(results: dict) -> None:
+    """One-operand forms on all inputs, written as they come."""
+    done = json.loads(Path(DONE.value).read_text())["ranges"] if DONE.value else {}
+    inputs = {r["line"]: r["inputs"] for part in done.values() for r in part}
+    found = results["ranges"] = {"exact": [], "approximate": []}
+    for part, records in ranges.run(table()[0], BITS.value, SECONDS.value, inputs):
+        found[part] += records
+        save(results)
 
 
 def driver() -> str:
@@ -58,17 +76,12 @@ def driver() -> str:
 def main(_: list[str]) -> None:
     device = jax.devices()[0]
     results: dict = {"device": device.device_kind, "driver": driver(), "jax": jax.__version__}
-    stages = {
-        "forms": run_forms,
-        "kernels": lambda: {"kernels": kernels.run()},
-        "ranges": run_ranges,
-    }
+    stages = {"forms": run_forms, "kernels": run_kernels, "ranges": run_ranges}
     for stage in STAGES.value:
         start = time.perf_counter()
-        results |= stages[stage]()
+        stages[stage](results)
         results[f"{stage}_seconds"] = round(time.perf_counter() - start, 1)
-        Path(OUT.value).write_text(json.dumps(results, indent=0))
-    Path(OUT.value).write_text(json.dumps(results, indent=0))
+        save(results)
     for record in results.get("forms", []):
         if record.get("differing"):
             logging.info("%s: %d of %d", record["line"], record["differing"], record["tuples"])

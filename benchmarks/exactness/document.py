@@ -60,9 +60,9 @@ The emulator does the same, but for the last; `tests/ffi/test_emulator_hardware.
   their error: the 8,388,610 ulp below.
 """
 RANGES = """\
-Results are folded into a hash by each thread, and hashes compared. At full length a run takes all 2^32
-inputs of as many forms as its time allows, and a 16th of them of the others and of variants that change few
-(`.ftz`, `.sat`, `.relu`, `.satfinite`).
+Results are folded into a hash by each thread, and hashes compared. A run takes all 2^32 inputs of as many
+forms as its time allows, those that read a float32 first, and a 16th of them of the others; the next one
+leaves out what had all of them (`--done`).
 """
 APPROXIMATIONS = """\
 The error of the GPU's result, against float64, where operand and result are normal numbers. A division's

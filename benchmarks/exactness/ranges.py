@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -50,12 +50,6 @@ def candidates(forms: Sequence[Form]) -> list[Form]:
     return list(found.values())
 
 
-def is_variant(form: Form) -> bool:
-    """Whether the form differs from another one in what it does to a few inputs."""
-    name = form.sample.name.replace("rn.satfinite.e", "rn.e")  # which has no other
-    return re.search(r"\.(ftz|sat|relu|satfinite)\b", name) is not None
-
-
 def steps(bits: int) -> tuple[int, int]:
     """How many inputs, and the distance between them."""
     return 2**bits, 1 if bits == 32 else 2 ** (32 - bits) + 1
@@ -77,11 +71,9 @@ def _hash_kernel(forms: Sequence[Form], count: int, stride: int) -> TextKernel:
         if width == 1:
             body.append(f"selp.u32 %byte, 1, 0, {result};")
         elif width == 2:
-            body.append(f"mov.b32 %byte, {{{result}, {result}}};")
-        else:
-            body.append(
-                f"mov.b32 %byte, {result};" if result.startswith("%f") and width == 4 else ""
-            )
+            body.append(f"cvt.u32.u16 %byte, {result};")
+        elif width == 4 and result.startswith("%f"):
+            body.append(f"mov.b32 %byte, {result};")
         folded = result if width >= 4 and not result.startswith("%f") else "%byte"
         if width == 8:
             if result.startswith("%f"):
@@ -208,25 +200,41 @@ def approximate(form: Form, bits: int) -> dict[str, Any]:
     return record
 
 
-def run(forms: Sequence[Form], bits: int, seconds: float) -> dict[str, Any]:
-    """All of them: approximations first, then exact forms of one register in shared texts, floats first.
+def importance(form: Form) -> int:
+    """Forms that read a float32 come first, then conversions to floats."""
+    if form.sources[0][1] == "f32":
+        return 0
+    return 1 if re.match(r"cvt\..*f\d+\.[us]32$", form.sample.name) else 2
 
-    Variants, and what has not begun after so many seconds, take a 16th of the inputs.
+
+def run(
+    forms: Sequence[Form], bits: int, seconds: float, done: Mapping[str, int]
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """What is found, as it is found: approximations first, then exact forms of one register in shared texts.
+
+    Args:
+        forms: the table's, of which this takes its candidates.
+        bits: how many inputs a form is to get, as a power of two.
+        seconds: after which what has not begun takes a 16th of these.
+        done: the inputs that a form, by its line, had in an earlier run; all of them need no other.
     """
     groups: dict[Any, list[Form]] = {}
     approximations = []
-    for form in sorted(candidates(forms), key=lambda f: (is_variant(f), f.sources[0][1] != "f32")):
+    for form in sorted(candidates(forms), key=importance):
+        if done.get(form.code[0]) == 2**bits:
+            continue
         if errors.is_approximate(form.sample.name):
             approximations.append(form)
         else:
-            groups.setdefault((is_variant(form), form.sources), []).append(form)
+            groups.setdefault((importance(form), form.sources), []).append(form)
     jobs = [group[i : i + FORMS] for group in groups.values() for i in range(0, len(group), FORMS)]
     deadline = time.monotonic() + seconds
 
-    def reduced(form: Form) -> int:
-        return min(bits, 28) if is_variant(form) or time.monotonic() > deadline else bits
+    def width() -> int:
+        return bits if time.monotonic() < deadline else min(bits, 28)
 
     with ThreadPoolExecutor(2) as pool:
-        roughly = list(pool.map(lambda form: approximate(form, reduced(form)), approximations))
-        parts = list(pool.map(lambda job: exact(job, reduced(job[0])), jobs))
-    return {"exact": [record for part in parts for record in part], "approximate": roughly}
+        for record in pool.map(lambda form: approximate(form, width()), approximations):
+            yield "approximate", [record]
+        for records in pool.map(lambda job: exact(job, width()), jobs):
+            yield "exact", records

@@ -31,9 +31,7 @@ struct AddFlushed {  // of float32 in global memory; in shared memory subnormals
 };
 template <class T>
 struct AddHalf {
-  static T Apply(T old, T a, T) {
-    return FromDouble<T>(AddToOdd(ToDouble(old), ToDouble(a)), Rounding::kNearestEven);
-  }
+  static T Apply(T old, T a, T) { return FromDouble<T>(AddToOdd(ToDouble(old), ToDouble(a))); }
 };
 // A NaN loses against a number, and −0 is smaller than +0.
 template <class T, bool is_max>

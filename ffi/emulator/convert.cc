@@ -34,18 +34,22 @@ Rounding RoundingOf(const Instruction& i) {
   }
 }
 
-double ToIntegral(double x, Rounding rounding) {
-  if (x != x) return x + x;  // quiet
-  switch (rounding) {
-    case Rounding::kZero:
-      return std::trunc(x);
-    case Rounding::kDown:
-      return std::floor(x);
-    case Rounding::kUp:
-      return std::ceil(x);
-    default:
-      return std::nearbyint(x);
+template <class T>
+constexpr Format kFormat = kF16;
+template <>
+constexpr Format kFormat<BF16> = kBF16;
+
+template <class S>
+WarpValues Load(const Slot<S>* slots, bool flush) {
+  WarpValues values;
+  if constexpr (std::is_same_v<S, float>) {
+    if (flush) {
+      for (int l = 0; l < kLanes; ++l) values.lane[l] = Canonical(Flush(Get<S>(slots, l)));
+      return values;
+    }
   }
+  for (int l = 0; l < kLanes; ++l) values.lane[l] = ToDouble(Get<S>(slots, l));
+  return values;
 }
 
 // Integers: `sat` clamps to the destination's range, otherwise the low bits are kept.
@@ -66,26 +70,30 @@ struct IntegerToInteger {
 template <class D, class S>
 D ClampToInteger(double x) {
   using Limits = std::numeric_limits<D>;
-  if (x != x) {
-    constexpr bool is_wide = sizeof(D) == 8 || sizeof(S) == 8;
-    return is_wide ? static_cast<D>(Bits<sizeof(D)>{1} << (8 * sizeof(D) - 1)) : D{0};
+  constexpr auto kLeast = static_cast<double>(Limits::min());
+  constexpr auto kMost = static_cast<double>(Limits::max());
+  constexpr bool is_wide = sizeof(D) == 8 || sizeof(S) == 8;
+  constexpr double kHighestBit =
+      static_cast<double>(uint64_t{1} << (8 * sizeof(D) - 1)) * (Limits::is_signed ? -1 : 1);
+  double clamped = x > kLeast ? x : kLeast;
+  clamped = clamped < kMost ? clamped : kMost;
+  clamped = x == x ? clamped : is_wide ? kHighestBit : 0.0;
+  if constexpr (sizeof(D) == 8) {
+    return clamped == kMost ? Limits::max() : static_cast<D>(clamped);  // 2^63 or 2^64 does not fit
+  } else if constexpr (std::is_same_v<D, uint32_t>) {
+    // The host's vectors convert to signed integers alone.
+    return static_cast<uint32_t>(static_cast<int32_t>(clamped - 0x1p31)) ^ 0x80000000;
+  } else {
+    return static_cast<D>(static_cast<int32_t>(clamped));
   }
-  if (x <= static_cast<double>(Limits::min())) return Limits::min();
-  if (x >= static_cast<double>(Limits::max())) return Limits::max();
-  return static_cast<D>(x);
 }
 
 template <class D, class S>
 Outcome FloatToInteger(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<Slot<D>>(s.args[0]);
-  const auto* a = w.In<Slot<S>>(s.args[1]);
-  Rounding rounding = RoundingOf(*s.source);
-  bool ftz = s.source->Has(Mod::kFtz) && sizeof(S) == 4;
-  ForLanes(mask, [=](int l) {
-    double x = ToDouble(Get<S>(a, l));
-    if (ftz) x = Flush(static_cast<float>(x));
-    Put<D>(d, l, ClampToInteger<D, S>(ToIntegral(x, rounding)));
-  });
+  WarpValues x = Load<S>(w.In<Slot<S>>(s.args[1]), s.source->Has(Mod::kFtz));
+  RoundToIntegers(&x, RoundingOf(*s.source));
+  ForLanes(mask, [&](int l) { Put<D>(d, l, ClampToInteger<D, S>(x.lane[l])); });
   return Outcome::kNext;
 }
 
@@ -111,18 +119,22 @@ template <class D, class S>
 Outcome IntegerToFloat(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<Slot<D>>(s.args[0]);
   const auto* a = w.In<Slot<S>>(s.args[1]);
-  Rounding rounding = RoundingOf(*s.source);
   bool sat = s.source->Has(Mod::kSat);
-  ForLanes(mask, [=](int l) {
-    if constexpr (std::is_floating_point_v<D>) {
-      // The host's conversion rounds once, in the mode that RunRounded has set.
-      D value = static_cast<D>(Get<S>(a, l));
-      Put<D>(d, l, sat ? Saturate01(value) : value);
+  if constexpr (std::is_floating_point_v<D>) {
+    // The host's conversion rounds once, in the mode that RunRounded has set.
+    if (sat) {
+      ForLanes(mask, [=](int l) { Put<D>(d, l, Saturate01(static_cast<D>(Get<S>(a, l)))); });
     } else {
-      double value = ToOdd(Get<S>(a, l));
-      Put<D>(d, l, FromDouble<D>(sat ? Saturate01(value) : value, rounding));
+      ForLanes(mask, [=](int l) { Put<D>(d, l, static_cast<D>(Get<S>(a, l))); });
     }
-  });
+  } else {
+    WarpValues x;
+    for (int l = 0; l < kLanes; ++l) x.lane[l] = ToOdd(Get<S>(a, l));
+    if (sat) Saturate(&x);
+    uint32_t codes[kLanes];
+    EncodeLanes(x, kFormat<D>, RoundingOf(*s.source), codes);
+    ForLanes(mask, [&](int l) { d[l] = codes[l]; });
+  }
   return Outcome::kNext;
 }
 
@@ -149,35 +161,34 @@ Outcome FloatToFloat(Warp& w, const Step& s, uint32_t mask) {
   const auto* a = w.In<Slot<S>>(s.args[1]);
   const Instruction& i = *s.source;
   Rounding rounding = RoundingOf(i);
-  bool integral = i.Has(Mod::kRni) || i.Has(Mod::kRzi) || i.Has(Mod::kRmi) || i.Has(Mod::kRpi);
-  bool ftz = i.Has(Mod::kFtz), sat = i.Has(Mod::kSat), relu = i.Has(Mod::kRelu);
-  bool satfinite = i.Has(Mod::kSatfinite);
-  ForLanes(mask, [=](int l) {
-    S source = Get<S>(a, l);
-    double x = ToDouble(source);
-    // The hardware does not flush what becomes an f16, though the ISA says so.
-    if constexpr (std::is_same_v<S, float> && !std::is_same_v<D, F16>) {
-      if (ftz) x = Canonical(Flush(source));
-    }
-    if (integral) x = ToIntegral(x, rounding);
-    if (sat) x = Saturate01(x);
-    if (relu && x <= 0) x = 0;
-    if constexpr (std::is_same_v<S, F16> && std::is_same_v<D, double>) {
-      if (x != x) x = WideNan(source);
-    }
-    if constexpr (std::is_same_v<S, double>) {
-      if (x != x) return Put<D>(d, l, CutNan<D>(x));
-    }
-    if constexpr (std::is_floating_point_v<D>) {
-      D value = static_cast<D>(x);
-      if (ftz && sizeof(D) == 4) value = Flush(value);
-      Put<D>(d, l, Canonical(value));
-    } else {
-      constexpr double kLargest = std::is_same_v<D, F16> ? 65504.0 : 0x1.FEp127;
-      if (satfinite && x == x) x = x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
-      Put<D>(d, l, FromDouble<D>(x, rounding));
-    }
-  });
+  bool ftz = i.Has(Mod::kFtz);
+  // The hardware does not flush what becomes an f16, though the ISA says so.
+  WarpValues x = Load<S>(a, ftz && !std::is_same_v<D, F16>);
+  if (i.Has(Mod::kRni) || i.Has(Mod::kRzi) || i.Has(Mod::kRmi) || i.Has(Mod::kRpi))
+    RoundToIntegers(&x, rounding);
+  if (i.Has(Mod::kSat)) Saturate(&x);
+  if (i.Has(Mod::kRelu)) Relu(&x);
+  if constexpr (std::is_floating_point_v<D>) {
+    bool flushes_result = ftz && sizeof(D) == 4;
+    ForLanes(mask, [&](int l) {
+      D value = static_cast<D>(x.lane[l]);
+      Put<D>(d, l, Canonical(flushes_result ? Flush(value) : value));
+    });
+  } else {
+    if (i.Has(Mod::kSatfinite)) Clamp(&x, kFormat<D>.largest);
+    uint32_t codes[kLanes];
+    EncodeLanes(x, kFormat<D>, rounding, codes);
+    ForLanes(mask, [&](int l) { d[l] = codes[l]; });
+  }
+  if constexpr (std::is_same_v<S, double>) {
+    ForLanes(mask, [&](int l) {
+      if (x.lane[l] != x.lane[l]) Put<D>(d, l, CutNan<D>(x.lane[l]));
+    });
+  } else if constexpr (std::is_same_v<S, F16> && std::is_same_v<D, double>) {
+    ForLanes(mask, [&](int l) {
+      if (x.lane[l] != x.lane[l]) Put<D>(d, l, WideNan(Get<S>(a, l)));
+    });
+  }
   return Outcome::kNext;
 }
 
@@ -261,19 +272,15 @@ Handler WithSource(const Instruction& i) {
 template <class T>
 Outcome Pack(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<uint32_t>(s.args[0]);
-  const auto* a = w.In<uint32_t>(s.args[1]);
-  const auto* b = w.In<uint32_t>(s.args[2]);
   const Instruction& i = *s.source;
-  Rounding rounding = RoundingOf(i);
-  bool relu = i.Has(Mod::kRelu), satfinite = i.Has(Mod::kSatfinite);
-  auto narrow = [=](uint32_t bits) -> uint32_t {
-    double x = BitCast<float>(bits);
-    constexpr double kLargest = std::is_same_v<T, F16> ? 65504.0 : 0x1.FEp127;
-    if (relu && x <= 0) x = 0;
-    if (satfinite && x == x) x = x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
-    return FromDouble<T>(x, rounding).bits;
-  };
-  ForLanes(mask, [=](int l) { d[l] = narrow(a[l]) << 16 | narrow(b[l]); });
+  uint32_t codes[2][kLanes];
+  for (int half : {0, 1}) {
+    WarpValues x = Load<float>(w.In<uint32_t>(s.args[1 + half]), false);
+    if (i.Has(Mod::kRelu)) Relu(&x);
+    if (i.Has(Mod::kSatfinite)) Clamp(&x, kFormat<T>.largest);
+    EncodeLanes(x, kFormat<T>, RoundingOf(i), codes[half]);
+  }
+  ForLanes(mask, [&](int l) { d[l] = codes[0][l] << 16 | codes[1][l]; });
   return Outcome::kNext;
 }
 struct PackF16 {
@@ -291,14 +298,17 @@ Outcome ToTF32(Warp& w, const Step& s, uint32_t mask) {
   auto* d = w.Out<uint32_t>(s.args[0]);
   const auto* a = w.In<uint32_t>(s.args[1]);
   Rounding rounding = RoundingOf(*s.source);
-  bool relu = s.source->Has(Mod::kRelu), satfinite = s.source->Has(Mod::kSatfinite);
-  ForLanes(mask, [=](int l) {
-    float x = BitCast<float>(a[l]);
-    uint32_t result = Encode(relu && x <= 0 ? 0.0f : x, 10, 8, rounding) << 13;
-    // The compiler makes .rna from integer instructions, which do not look for a NaN.
-    if (rounding == Rounding::kNearestAway && x != x) result = a[l] & 0xFFFFE000;
-    if (satfinite && (result & 0x7F800000) == 0x7F800000) result -= 0x2000;
-    d[l] = result;
+  WarpValues x = Load<float>(a, false);
+  if (s.source->Has(Mod::kRelu)) Relu(&x);
+  uint32_t codes[kLanes];
+  EncodeLanes(x, kTF32, rounding, codes);
+  // The compiler makes .rna from integer instructions, which do not look for a NaN.
+  bool keeps_nan = rounding == Rounding::kNearestAway;
+  uint32_t excess = s.source->Has(Mod::kSatfinite) ? 0x2000 : 0;
+  ForLanes(mask, [&](int l) {
+    bool is_nan = (a[l] & 0x7FFFFFFF) > 0x7F800000;
+    uint32_t result = keeps_nan && is_nan ? a[l] & 0xFFFFE000 : codes[l] << 13;
+    d[l] = (result & 0x7F800000) == 0x7F800000 ? result - excess : result;
   });
   return Outcome::kNext;
 }

@@ -17,7 +17,7 @@ double ToHalf(double x) { return ToDouble(ToF16(x)); }
 // What is beyond float32 becomes infinite even so.
 double TowardsZero(double x) {
   if (std::fabs(x) >= 0x1p128) return std::copysign(std::numeric_limits<double>::infinity(), x);
-  return BitCast<float>(Encode(x, 23, 8, Rounding::kZero));
+  return BitCast<float>(Encode<Rounding::kZero>(x, kF32));
 }
 
 // Subnormal numbers keep the exponent of the least normal one.

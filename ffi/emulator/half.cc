@@ -75,8 +75,8 @@ T Compute(Op op, T a, T b, T c, const Flags& flags) {
   }
   // Of .f16 alone: what would round to less than 2^-14 if exponents had no end is flushed.
   if (flags.ftz && std::fabs(value) < 0x1p-14 * (1 - 0x1p-12)) value = std::copysign(0.0, value);
-  T result = FromDouble<T>(value, Rounding::kNearestEven);
-  if (flags.sat) result = FromDouble<T>(Saturate01(ToDouble(result)), Rounding::kNearestEven);
+  T result = FromDouble<T>(value);
+  if (flags.sat) result = FromDouble<T>(Saturate01(ToDouble(result)));
   if (flags.relu && !IsNan(result) && (result.bits & 0x8000)) result.bits = 0;
   return result;
 }

@@ -1,61 +1,87 @@
 #include "emulator/number.h"
 
 namespace jax_ptx::emulator {
+namespace {
 
-uint32_t Encode(double value, int mantissa, int exponent, Rounding rounding) {
-  uint32_t infinity = ((1u << exponent) - 1) << mantissa;
-  uint64_t bits = BitCast<uint64_t>(value);
-  bool is_negative = bits >> 63;
-  uint32_t sign = is_negative ? 1u << (mantissa + exponent) : 0;
-  if (value != value) return infinity | ((1u << mantissa) - 1);
-  if (std::isinf(value)) return sign | infinity;
-  if (value == 0) return sign;
+template <Rounding rounding>
+inline __attribute__((always_inline)) void Encode(const WarpValues& values, const Format& format,
+                                                  uint32_t* codes) {
+  const Format f = format;
+  for (int l = 0; l < kLanes; ++l) codes[l] = Encode<rounding>(values.lane[l], f);
+}
 
-  int power = static_cast<int>(bits >> 52 & 0x7FF) - 1023;
-  uint64_t significand = bits & ((uint64_t{1} << 52) - 1);
-  if (power == -1023) {
-    ++power;  // a float64 subnormal
-  } else {
-    significand |= uint64_t{1} << 52;
-  }
-  int bias = (1 << (exponent - 1)) - 1;
-  int least = 1 - bias;
-  // Bits that do not fit: more of them below the smallest normal value.
-  int dropped = 52 - mantissa + (power < least ? least - power : 0);
-  if (dropped > 60) {  // far below half of the smallest subnormal
-    dropped = 60;
-    significand = 1;
-  }
-  uint64_t kept = significand >> dropped, rest = significand & ((uint64_t{1} << dropped) - 1);
-  uint64_t half = uint64_t{1} << (dropped - 1);
-  bool up = false;
+inline __attribute__((always_inline)) void EncodeAll(const WarpValues& values, const Format& format,
+                                                     Rounding rounding, uint32_t* codes) {
   switch (rounding) {
     case Rounding::kNearestEven:
-      up = rest > half || (rest == half && (kept & 1));
-      break;
+      return Encode<Rounding::kNearestEven>(values, format, codes);
     case Rounding::kNearestAway:
-      up = rest >= half;
-      break;
+      return Encode<Rounding::kNearestAway>(values, format, codes);
     case Rounding::kZero:
-      break;
+      return Encode<Rounding::kZero>(values, format, codes);
     case Rounding::kDown:
-      up = is_negative && rest != 0;
-      break;
+      return Encode<Rounding::kDown>(values, format, codes);
     case Rounding::kUp:
-      up = !is_negative && rest != 0;
-      break;
+      return Encode<Rounding::kUp>(values, format, codes);
   }
-  kept += up ? 1 : 0;
-  // A carry out of the significand moves into the exponent by itself.
-  uint64_t biased = power < least ? 0 : static_cast<uint64_t>(power + bias - 1);
-  uint64_t result = kept + (biased << mantissa);
-  if (result >= infinity) {
-    bool to_infinity = rounding == Rounding::kNearestEven || rounding == Rounding::kNearestAway ||
-                       (rounding == Rounding::kDown && is_negative) ||
-                       (rounding == Rounding::kUp && !is_negative);
-    return sign | (to_infinity ? infinity : infinity - 1);
+}
+
+template <Rounding rounding>
+inline __attribute__((always_inline)) void Round(WarpValues* values) {
+  for (double& x : values->lane) {
+    // Adding 2^52 rounds; from there on every float64 is an integer.
+    double size = std::fabs(x), integer = size < 0x1p52 ? size + 0x1p52 - 0x1p52 : size;
+    integer = std::copysign(integer, x);
+    if (rounding == Rounding::kZero)
+      integer -= std::fabs(integer) > size ? std::copysign(1.0, x) : 0.0;
+    if (rounding == Rounding::kDown) integer -= integer > x ? 1.0 : 0.0;
+    if (rounding == Rounding::kUp) integer += integer < x ? 1.0 : 0.0;
+    x = x == x ? std::copysign(integer, x) : x + x;
   }
-  return sign | static_cast<uint32_t>(result);
+}
+
+inline __attribute__((always_inline)) void RoundAll(WarpValues* values, Rounding rounding) {
+  switch (rounding) {
+    case Rounding::kZero:
+      return Round<Rounding::kZero>(values);
+    case Rounding::kDown:
+      return Round<Rounding::kDown>(values);
+    case Rounding::kUp:
+      return Round<Rounding::kUp>(values);
+    default:
+      return Round<Rounding::kNearestEven>(values);
+  }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("avx2"))) void EncodeWide(const WarpValues& values, const Format& format,
+                                                Rounding rounding, uint32_t* codes) {
+  EncodeAll(values, format, rounding, codes);
+}
+__attribute__((target("avx2"))) void RoundWide(WarpValues* values, Rounding rounding) {
+  RoundAll(values, rounding);
+}
+bool HasWide() {
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  return has_avx2;
+}
+#else
+constexpr auto EncodeWide = EncodeAll;
+constexpr auto RoundWide = RoundAll;
+bool HasWide() { return false; }
+#endif
+
+}  // namespace
+
+void EncodeLanes(const WarpValues& values, const Format& format, Rounding rounding,
+                 uint32_t* codes) {
+  if (HasWide()) return EncodeWide(values, format, rounding, codes);
+  EncodeAll(values, format, rounding, codes);
+}
+
+void RoundToIntegers(WarpValues* values, Rounding rounding) {
+  if (HasWide()) return RoundWide(values, rounding);
+  RoundAll(values, rounding);
 }
 
 }  // namespace jax_ptx::emulator

@@ -54,25 +54,99 @@ inline double ToDouble(BF16 x) { return ToFloat(x); }
 inline double ToDouble(float x) { return x; }
 inline double ToDouble(double x) { return x; }
 
-// A float with `mantissa` stored bits and `exponent` exponent bits, IEEE-like, from a double. One
-// rounding. NaN gives all ones below the sign; an overflow gives what the rounding mode says.
-uint32_t Encode(double value, int mantissa, int exponent, Rounding rounding);
+// A binary format like IEEE's: stored bits of the significand, bits of the exponent.
+struct Format {
+  int mantissa, exponent;
+  double largest;  // finite value
+};
+constexpr Format kF16{10, 5, 65504.0}, kBF16{7, 8, 0x1.FEp127}, kTF32{10, 8, 0x1.FFCp127},
+    kF32{23, 8, std::numeric_limits<float>::max()};
 
-inline F16 ToF16(double x, Rounding r = Rounding::kNearestEven) {
-  return {static_cast<uint16_t>(Encode(x, 10, 5, r))};
+inline double PowerOfTwo(int exponent) {
+  return BitCast<double>(static_cast<uint64_t>(1023 + exponent) << 52);
 }
-inline BF16 ToBF16(double x, Rounding r = Rounding::kNearestEven) {
-  return {static_cast<uint16_t>(Encode(x, 7, 8, r))};
+
+// The value in a narrower format, rounded once: NaN gives all ones below the sign, an overflow what
+// the rounding says. Without branches, so that whole warps vectorise; the host rounds to nearest.
+template <Rounding rounding>
+inline __attribute__((always_inline)) uint32_t Encode(double value, const Format& f) {
+  constexpr bool kIsNearest =
+      rounding == Rounding::kNearestEven || rounding == Rounding::kNearestAway;
+  const int least_exponent = 2 - (1 << (f.exponent - 1));
+  const double least = PowerOfTwo(least_exponent);  // normal value
+  double size = std::fabs(value);
+  size = size < 2 * f.largest ? size : 2 * f.largest;  // beyond which all are alike
+  double power = BitCast<double>(BitCast<uint64_t>(size) & uint64_t{0x7FF} << 52);
+  power = power > least ? power : least;  // subnormal values have the last place of the least
+  double last_place = power * PowerOfTwo(-f.mantissa);
+  // A float64 of this size has the same last place: adding it rounds.
+  double base = power * PowerOfTwo(52 - f.mantissa);
+  double exact = std::copysign(size, value), rounded = std::copysign(size + base - base, value);
+  if (rounding == Rounding::kNearestAway) {
+    size = std::fabs(exact) - std::fabs(rounded);
+    rounded += size == last_place / 2 ? std::copysign(last_place, value) : 0.0;
+  } else if (rounding == Rounding::kZero) {
+    double excess = std::copysign(last_place, value);
+    rounded -= std::fabs(rounded) > std::fabs(exact) ? excess : 0.0;
+  } else if (rounding == Rounding::kDown) {
+    rounded -= rounded > exact ? last_place : 0.0;
+  } else if (rounding == Rounding::kUp) {
+    rounded += rounded < exact ? last_place : 0.0;
+  }
+  size = std::fabs(rounded);
+
+  const uint64_t infinity = ((uint64_t{1} << f.exponent) - 1) << f.mantissa;
+  double kept = size < f.largest ? size : f.largest;
+  // Added to the least normal value a subnormal one has its digits where they belong.
+  uint64_t code = BitCast<uint64_t>(kept < least ? kept + least : kept) >> (52 - f.mantissa);
+  uint64_t bias = static_cast<uint64_t>(1023 + least_exponent) << f.mantissa;
+  code -= kept < least ? bias : bias - (uint64_t{1} << f.mantissa);
+  double limit = kIsNearest                    ? f.largest
+                 : rounding == Rounding::kDown ? (value < 0 ? f.largest : 2 * f.largest)
+                 : rounding == Rounding::kUp   ? (value > 0 ? f.largest : 2 * f.largest)
+                                               : 2 * f.largest;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  code = size > limit ? infinity : code;
+  code = std::fabs(value) == kInfinity ? infinity : code;
+  code |= BitCast<uint64_t>(value) >> 63 << (f.mantissa + f.exponent);
+  return static_cast<uint32_t>(value == value ? code : infinity | ((1u << f.mantissa) - 1));
+}
+
+// A value for each lane; what the lanes that do not run have is worked on and left unused.
+struct WarpValues {
+  double lane[kLanes];
+};
+inline void Saturate(WarpValues* values) {
+  for (double& x : values->lane) x = Saturate01(x);
+}
+inline void Relu(WarpValues* values) {  // keeps a NaN, but not -0
+  for (double& x : values->lane) x = x <= 0 ? 0.0 : x;
+}
+inline void Clamp(WarpValues* values, double largest) {  // keeps a NaN
+  for (double& x : values->lane) {
+    x = x > largest ? largest : x;
+    x = x < -largest ? -largest : x;
+  }
+}
+void EncodeLanes(const WarpValues& values, const Format& format, Rounding rounding,
+                 uint32_t* codes);
+void RoundToIntegers(WarpValues* values, Rounding rounding);
+
+inline F16 ToF16(double x) {
+  return {static_cast<uint16_t>(Encode<Rounding::kNearestEven>(x, kF16))};
+}
+inline BF16 ToBF16(double x) {
+  return {static_cast<uint16_t>(Encode<Rounding::kNearestEven>(x, kBF16))};
 }
 template <class T>
-T FromDouble(double x, Rounding r);
+T FromDouble(double x);  // to nearest
 template <>
-inline F16 FromDouble<F16>(double x, Rounding r) {
-  return ToF16(x, r);
+inline F16 FromDouble<F16>(double x) {
+  return ToF16(x);
 }
 template <>
-inline BF16 FromDouble<BF16>(double x, Rounding r) {
-  return ToBF16(x, r);
+inline BF16 FromDouble<BF16>(double x) {
+  return ToBF16(x);
 }
 
 // Round-to-nearest from float32, without branches, so that whole warps vectorise.

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "emulator/handlers.h"
-#include "emulator/number.h"
 
 namespace jax_ptx::emulator {
 namespace {
@@ -54,15 +53,26 @@ struct Sources {
       : pair(s.source->type[1]),
         a(w.In<uint32_t>(s.args[1])),
         b(w.In<uint32_t>(s.args[pair == Type::kF32 ? 2 : 1])) {}
-  double High(int l) const {
-    return pair == Type::kF32 ? BitCast<float>(a[l]) : Half(pair, a[l] >> 16);
-  }
-  double Low(int l) const { return pair == Type::kF32 ? BitCast<float>(b[l]) : Half(pair, b[l]); }
+  WarpValues High() const { return Load(a, 16); }
+  WarpValues Low() const { return Load(b, 0); }
 
   Type pair;
   const uint32_t *a, *b;
+
+ private:
+  WarpValues Load(const uint32_t* slots, int shift) const {
+    WarpValues values;
+    if (pair == Type::kF32) {
+      for (int l = 0; l < kLanes; ++l) values.lane[l] = BitCast<float>(slots[l]);
+    } else {
+      for (int l = 0; l < kLanes; ++l) values.lane[l] = Half(pair, slots[l] >> shift);
+    }
+    return values;
+  }
 };
 
+// Rounds once, to nearest even; what is too large, and a NaN where there is none, becomes the
+// largest finite value.
 Outcome PackSmall(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;
   const SmallFormat& format = *FormatOf(i.type[0]);
@@ -70,8 +80,14 @@ Outcome PackSmall(Warp& w, const Step& s, uint32_t mask) {
   bool relu = i.Has(Mod::kRelu);
   auto* d = w.Out<uint32_t>(s.args[0]);
   Sources sources(w, s);
-  auto narrow = [&](double x) -> uint32_t { return ToSmall(relu && x <= 0 ? 0 : x, format); };
-  ForLanes(mask, [&](int l) { d[l] = narrow(sources.High(l)) << bits | narrow(sources.Low(l)); });
+  uint32_t codes[2][kLanes];
+  for (bool low : {false, true}) {
+    WarpValues x = low ? sources.Low() : sources.High();
+    if (relu) Relu(&x);
+    Clamp(&x, format.largest);
+    EncodeLanes(x, format, Rounding::kNearestEven, codes[low]);
+  }
+  ForLanes(mask, [&](int l) { d[l] = codes[0][l] << bits | codes[1][l]; });
   return Outcome::kNext;
 }
 
@@ -97,8 +113,9 @@ Outcome PackExponents(Warp& w, const Step& s, uint32_t mask) {
   bool up = s.source->Has(Mod::kRp), satfinite = s.source->Has(Mod::kSatfinite);
   auto* d = w.Out<uint32_t>(s.args[0]);
   Sources sources(w, s);
+  WarpValues high = sources.High(), low = sources.Low();
   auto narrow = [=](double x) { return ToUE8M0(static_cast<float>(x), up, satfinite); };
-  ForLanes(mask, [&](int l) { d[l] = narrow(sources.High(l)) << 8 | narrow(sources.Low(l)); });
+  ForLanes(mask, [&](int l) { d[l] = narrow(high.lane[l]) << 8 | narrow(low.lane[l]); });
   return Outcome::kNext;
 }
 
@@ -136,22 +153,6 @@ Outcome PackIntegers(Warp& w, const Step& s, uint32_t mask) {
 }
 
 }  // namespace
-
-uint8_t ToSmall(double value, const SmallFormat& f) {
-  if (value != value) return f.nan;
-  int bias = (1 << (f.exponent - 1)) - 1;
-  double magnitude = std::fabs(value);
-  uint32_t code = f.most;
-  if (magnitude < FromSmall(f.most, f)) {
-    // In units of the last place; subnormal values have the exponent of the smallest normal one.
-    int power = magnitude == 0 ? 1 - bias : std::max(std::ilogb(magnitude), 1 - bias);
-    auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, f.mantissa - power)));
-    code = (static_cast<uint32_t>(power + bias - 1) << f.mantissa) + units;
-    code = std::min<uint32_t>(code, f.most);
-  }
-  uint32_t sign = std::signbit(value) ? 1u << (f.exponent + f.mantissa) : 0;
-  return static_cast<uint8_t>(sign | code);
-}
 
 double FromSmall(uint32_t bits, const SmallFormat& f) {
   int bias = (1 << (f.exponent - 1)) - 1;
