@@ -201,10 +201,10 @@ def approximate(form: Form, bits: int) -> dict[str, Any]:
 
 
 def importance(form: Form) -> int:
-    """Forms that read a float32 come first, then conversions to floats."""
+    """Forms that read a float32 come first, then those that make one."""
     if form.sources[0][1] == "f32":
         return 0
-    return 1 if re.match(r"cvt\..*f\d+\.[us]32$", form.sample.name) else 2
+    return 1 if re.match(r"cvt\..*\.f32\.[us]32$", form.sample.name) else 2
 
 
 def run(
@@ -216,12 +216,12 @@ def run(
         forms: the table's, of which this takes its candidates.
         bits: how many inputs a form is to get, as a power of two.
         seconds: after which what has not begun takes a 16th of these.
-        done: the inputs that a form, by its line, had in an earlier run; all of them need no other.
+        done: how many inputs a form, by its line, had in an earlier run: it gets more or does not run.
     """
     groups: dict[Any, list[Form]] = {}
     approximations = []
     for form in sorted(candidates(forms), key=importance):
-        if done.get(form.code[0]) == 2**bits:
+        if done.get(form.code[0], 0) >= 2**bits:
             continue
         if errors.is_approximate(form.sample.name):
             approximations.append(form)
@@ -230,11 +230,21 @@ def run(
     jobs = [group[i : i + FORMS] for group in groups.values() for i in range(0, len(group), FORMS)]
     deadline = time.monotonic() + seconds
 
-    def width() -> int:
-        return bits if time.monotonic() < deadline else min(bits, 28)
+    def now(job: list[Form]) -> tuple[list[Form], int]:
+        """What there is to do of a job when its turn comes, and on how many inputs."""
+        width = bits if time.monotonic() < deadline else min(bits, 28)
+        return [form for form in job if done.get(form.code[0], 0) < 2**width], width
+
+    def approximations_of(job: list[Form]) -> list[dict[str, Any]]:
+        left, width = now(job)
+        return [approximate(form, width) for form in left]
+
+    def exact_of(job: list[Form]) -> list[dict[str, Any]]:
+        left, width = now(job)
+        return exact(left, width) if left else []
 
     with ThreadPoolExecutor(2) as pool:
-        for record in pool.map(lambda form: approximate(form, width()), approximations):
-            yield "approximate", [record]
-        for records in pool.map(lambda job: exact(job, width()), jobs):
+        for records in pool.map(approximations_of, [[form] for form in approximations]):
+            yield "approximate", records
+        for records in pool.map(exact_of, jobs):
             yield "exact", records

@@ -117,21 +117,26 @@ Outcome Transfer(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
-// Floats add up as in the mma that a wmma is made of: eight columns at a time, all of k at once.
+// Floats add up as in the mma that a wmma is made of: eight columns at a time, and all of k at once
+// but for tf32, whose k of 8 is two mma of 4.
 void MultiplyTiles(const Shape& shape, Type type_d, Type type_a, const double* left,
                    const double* right, double* sums) {
   static thread_local Factors x;
-  int m = std::min(shape.m, kMaxM);
+  int m = std::min(shape.m, kMaxM), k = type_a == Type::kTF32 ? 4 : shape.k;
   for (int top = 0; top < shape.m; top += m) {
     for (int first = 0; first < shape.n; first += kN) {
-      for (int j = 0; j < shape.k; ++j) {
-        for (int row = 0; row < m; ++row) x.a[row][j] = left[(top + row) * shape.k + j];
-        for (int n = 0; n < kN; ++n) x.b[j][n] = right[j * shape.n + first + n];
-      }
       for (int row = 0; row < m; ++row) {
         std::copy_n(sums + (top + row) * shape.n + first, kN, x.c[row]);
       }
-      MultiplyFloats(type_d, type_a, m, shape.k, &x);
+      for (int begin = 0; begin < shape.k; begin += k) {
+        for (int j = 0; j < k; ++j) {
+          for (int row = 0; row < m; ++row) {
+            x.a[row][j] = left[(top + row) * shape.k + begin + j];
+          }
+          for (int n = 0; n < kN; ++n) x.b[j][n] = right[(begin + j) * shape.n + first + n];
+        }
+        MultiplyFloats(type_d, type_a, m, k, &x);
+      }
       for (int row = 0; row < m; ++row) {
         std::copy_n(x.c[row], kN, sums + (top + row) * shape.n + first);
       }
