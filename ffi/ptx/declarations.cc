@@ -103,19 +103,24 @@ Status Parser::ArraySize(Type type, bool* is_open, uint64_t* bytes, bool* is_arr
   return {};
 }
 
-// { 1, 0f3F800000, symbol, generic(symbol+4), … }, nested braces flattened.
+// { 1, 0f3F800000, symbol+4, generic(symbol)+4, … }, nested braces flattened.
 Status Parser::Initialiser(Type element, Variable* variable) {
   size_t depth = 0;
   do {
     while (Accept('{')) ++depth;
     if (token_.Is('}')) {
       // An empty list.
-    } else if (token_.kind == Token::Kind::kWord) {
+    } else if (token_.kind == Token::Kind::kWord && token_.text != "WARP_SZ") {
       bool is_generic = Accept("generic");
       if (is_generic) JAX_PTX_RETURN_IF_ERROR(Expect('('));
       Atom atom;
       JAX_PTX_RETURN_IF_ERROR(ParseAtom(&atom));
-      if (is_generic) JAX_PTX_RETURN_IF_ERROR(Expect(')'));
+      if (is_generic) {
+        JAX_PTX_RETURN_IF_ERROR(Expect(')'));
+        int64_t offset = 0;
+        JAX_PTX_RETURN_IF_ERROR(Offset(&offset));
+        atom.addend += offset;
+      }
       const Symbol* symbol = symbols_.Find(atom.word);
       if (symbol != nullptr && symbol->kind == Symbol::Kind::kFunction) {
         // A table that other kernels of the text call by: who does not use it is not concerned.

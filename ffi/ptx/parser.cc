@@ -10,6 +10,7 @@ constexpr size_t kMaxTextBytes = size_t{64} << 20;
 constexpr size_t kMaxInstructions = size_t{1} << 20;
 constexpr size_t kMaxAtoms = 16;
 constexpr size_t kMaxTerms = 8;
+constexpr int64_t kMaxOffset = int64_t{1} << 40;
 
 bool ParseInteger(std::string_view text, uint64_t* value) {
   int base = 10;
@@ -105,7 +106,18 @@ Status Parser::Word(std::string_view* word) {
   return {};
 }
 
-// A register, a symbol (with +offset), a float (with a sign), or a constant expression.
+// What may follow an address: + and a constant expression.
+Status Parser::Offset(int64_t* offset) {
+  if (token_.Is('-')) return Fail("an offset is added: write +-8");
+  if (!Accept('+')) return {};
+  Constant value;
+  JAX_PTX_RETURN_IF_ERROR(ConstantExpression(&value));
+  *offset = static_cast<int64_t>(value.bits);
+  if (*offset > kMaxOffset || *offset < -kMaxOffset) return Fail("an offset is at most 2^40");
+  return {};
+}
+
+// A register, a symbol (with an offset), a float (with a sign), or a constant expression.
 Status Parser::ParseAtom(Atom* atom) {
   atom->at = token_;
   Token::Kind behind =
@@ -121,15 +133,7 @@ Status Parser::ParseAtom(Atom* atom) {
       atom->word = std::string_view(atom->word.data(), atom->word.size() + 2);
       Take();
     }
-    if (token_.Is('+') || token_.Is('-')) {
-      bool negative = token_.Is('-');
-      Take();
-      negative ^= Accept('-');
-      uint64_t offset = 0;
-      JAX_PTX_RETURN_IF_ERROR(Integer(uint64_t{1} << 40, &offset));
-      atom->addend = negative ? -static_cast<int64_t>(offset) : static_cast<int64_t>(offset);
-    }
-    return {};
+    return Offset(&atom->addend);
   }
   if (token_.kind == Token::Kind::kFloat) {
     if (!ParseFloat(token_.text, atom)) return Fail("expected a float");

@@ -28,6 +28,7 @@ class Parser {
   bool Accept(std::string_view word);
   void SkipLine(uint32_t line);
   Status SkipBraces();
+  Status Offset(int64_t* offset);
   Status Integer(uint64_t limit, uint64_t* value);
   Status Word(std::string_view* word);
   Status Body(Function* function);

@@ -245,6 +245,30 @@ def test_constant_expressions():
     assert dict(zip(CONSTANTS, y.tolist(), strict=True)) == CONSTANTS
 
 
+@pytest.mark.parametrize("offset", ["+(16-8)", "+4*2", "+-(-8)", "+-4+12", "+1?8:0"])
+def test_offsets_are_constant_expressions(offset: str):
+    body = f"""ld.param.u64 %rd1, [y+(8-8)]; mov.u32 %r3, in_shared; st.shared.u32 [in_shared+8], 5;
+    mov.u32 %r1, in_shared{offset}; sub.u32 %r1, %r1, %r3; ld.shared.u32 %r2, [%r3{offset}];
+    st.global.v2.u32 [%rd1], {{%r1, %r2}}; ret; }}"""
+    y = np.zeros(2, np.uint32)
+    emulate(DECLARATIONS.replace("bra END;", body), [y])
+    assert y.tolist() == [8, 5]
+
+
+def test_initialisers_are_constant_expressions():
+    body = """ld.param.u64 %rd1, [y];
+    ld.global.u64 %rd2, [places]; ld.u32 %r1, [%rd2]; ld.global.u64 %rd2, [places+8]; ld.global.u32 %r2, [%rd2];
+    ld.global.u32 %r3, [lanes]; st.global.v2.u32 [%rd1], {%r1, %r2}; st.global.u32 [%rd1+8], %r3; ret; }"""
+    variables = """.global .u32 numbers[3] = {1+2, -(3) & 255, 7/2*10};
+    .global .u64 places[2] = {generic(numbers)+4*2, numbers+(8-4)};
+    .global .u32 lanes = WARP_SZ;
+    """
+    text = DECLARATIONS.replace("bra END;", body).replace(".visible", variables + ".visible")
+    y = np.zeros(3, np.uint32)
+    emulate(text, [y])
+    assert y.tolist() == [30, 253, 32]
+
+
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
@@ -258,6 +282,8 @@ def test_constant_expressions():
         ("1+", "expected an operand"),
         ("1+%r2", "expected an operand, found `%r2`"),
         ("-%r2", "expected an operand, found `%r2`"),
+        ("in_shared-8", "an offset is added: write +-8, found `-`"),
+        ("in_shared+(1<<41)", "an offset is at most 2^40"),
     ],
 )
 def test_constant_expressions_that_are_refused(expression: str, message: str):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.ffi.emulation import emulate
-from tests.fuzz.seeds import programs, table
+from tests.fuzz.seeds import programs, syntax, table
 
 FOUND = sorted((pathlib.Path(__file__).parent / "found").glob("*.ptx"))
 EDITS = 1000
@@ -65,6 +65,14 @@ def test_edited_programs_do_no_harm(seed: int, texts: list[str]):
     rng = random.Random(seed)
     for _ in range(EDITS):
         run(edited(rng.choice(texts), rng.choice(texts), rng))
+
+
+@pytest.mark.parametrize("text", list(syntax()))
+def test_edited_rare_syntax_does_no_harm(text: str, texts: list[str]):
+    emulate(text, [np.zeros(256, np.uint32)])  # as it is, it runs
+    rng = random.Random(0)
+    for _ in range(EDITS // 4):
+        run(edited(text, rng.choice(texts), rng))
 
 
 @pytest.mark.parametrize("file", FOUND, ids=lambda file: file.stem)
