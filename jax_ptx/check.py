@@ -38,6 +38,7 @@ example:
 """
 _TENSOR = re.compile(r"(?P<type>[a-z]\w*)\[(?P<shape>[\d,\s]*)\](?P<words>(?::\w+)*)")
 _THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+(?:\s*,\s*\d+)*)")
+_CTAS = re.compile(r"\.reqnctapercluster\s+(\d+(?:\s*,\s*\d+)*)")
 _FILLS = ("random", "zeros", "ones", "arange")
 _ROLES = {"in": "i", "out": "o", "inout": "b"}
 _SCALARS = {
@@ -106,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--entry", help="the kernel; needed when the file has several")
     add("--grid", type=_dim3, default=(1, 1, 1), metavar="X,Y,Z", help="CTAs; 1 unless given")
     add("--block", type=_dim3, metavar="X,Y,Z", help="threads; .reqntid or .maxntid unless given")
-    add("--cluster", type=_dim3, default=(1, 1, 1), metavar="X,Y,Z", help="CTAs of a cluster")
+    add("--cluster", type=_dim3, metavar="X,Y,Z", help="its CTAs; .reqnctapercluster unless given")
     add("--smem", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     add("--param", action="append", default=[], metavar="NAME=VALUE", help="see below")
     add("--race-check", action="store_true", help="find data races")
@@ -160,7 +161,7 @@ def _read(options: argparse.Namespace) -> tuple[Launch, list[_Parameter], Settin
         entry=entry,
         grid=options.grid,
         block=options.block or _declared_block(text, entry),
-        cluster=options.cluster,
+        cluster=options.cluster or _declared(_CTAS, text, entry) or (1, 1, 1),
         smem_bytes=options.smem,
         unit_bytes=tuple(array.nbytes for array in tensors),
         dims=(0,) * len(tensors),
@@ -179,13 +180,18 @@ def _settings(options: argparse.Namespace) -> Settings:
     )
 
 
-def _declared_block(text: str, entry: str) -> Dim3:
-    """The threads that the entry's directives name."""
+def _declared(directive: re.Pattern[str], text: str, entry: str) -> Dim3 | None:
+    """The sizes that a directive of the entry names."""
     head = re.search(rf"\.entry\s+{re.escape(entry)}\b[^{{]*", strip_comments(text))
-    threads = _THREADS.search(head[0]) if head else None
+    found = directive.search(head[0]) if head else None
+    return _dim3(found[1]) if found else None
+
+
+def _declared_block(text: str, entry: str) -> Dim3:
+    threads = _declared(_THREADS, text, entry)
     if threads is None:
         raise _UsageError(f"the entry {entry} has neither .reqntid nor .maxntid: give --block")
-    return _dim3(threads[1])
+    return threads
 
 
 def _parameter(name: str, kind: str, value: str, numbers: np.random.Generator) -> _Parameter:

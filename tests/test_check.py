@@ -108,6 +108,17 @@ def test_files_that_lack_something(tmp_path: Path, capsys) -> None:
     assert "has neither .reqntid nor .maxntid: give --block" in capsys.readouterr().err
 
 
+def test_the_entry_says_how_many_ctas_a_cluster_has(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "pairs.ptx"
+    path.write_text(SCALE.replace(".reqntid", ".reqnctapercluster 2 .reqntid"))
+    command = ["check", str(path), *PARAMS, "--param", "n=100", "--grid"]
+    assert main([*command, "2"]) == 0
+    assert "cluster (2, 1, 1)" in capsys.readouterr().out
+    assert main([*command, "2", "--cluster", "1"]) == 1
+    message = ".reqnctapercluster asks for clusters of 2 CTAs, the launch has 1"
+    assert message in capsys.readouterr().out
+
+
 def test_as_a_command(file: str) -> None:
     command = [sys.executable, "-m", "jax_ptx", "check", file, *PARAMS, "--param", "n=64"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

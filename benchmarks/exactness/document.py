@@ -45,7 +45,8 @@ The emulator does the same, but for the last; `tests/ffi/test_emulator_hardware.
   exponent among them, adds what is left exactly over all of k, and rounds once: towards zero to float32, but
   beyond it to infinity, and to nearest to float16. Of 8-bit floats it is two such passes over float16,
   which begin with zero (columns 0 and 1 of every four, then 2 and 3), and the accumulator is added last; of
-  float64, one `fma` after the other; `m8n8k4` of float16, single additions in float32.
+  float64, one `fma` after the other; `m8n8k4` of float16, single additions in float32. A `wmma` of tf32 is
+  two such passes, over four columns each.
 - `.ftz` flushes a result that would be less than the least normal number when rounded as if exponents had
   no end: some results that round to the least normal number are flushed, and some are not.
 - `cvt.ftz.f16.f32` does not flush its operand. `atom.add.f32` flushes in global memory and not in shared
@@ -55,9 +56,12 @@ The emulator does the same, but for the last; `tests/ffi/test_emulator_hardware.
   stays, quiet, and a conversion cuts it. `cvt.rna.tf32` only cuts a NaN.
 - A NaN becomes an integer of 64 bits, or if it was a float64 any integer, with the highest bit alone; else 0.
 - `testp.normal` is true of zero.
+- A CTA that is launched without a cluster has one of its own: `barrier.cluster`, `mapa`, `shared::cluster`
+  addresses, and bulk copies from global memory run. But `st.async`, `red.async` and bulk copies from shared
+  memory to `shared::cluster` are illegal instructions there, which `.reqnctapercluster 1, 1, 1` makes legal.
 - `cos.approx.f32` is off by 2^-20.43 at -4.9001112, a little more than the ISA's 2^-20.5.
 - `div.approx.ftz` and `div.full.ftz` flush a quotient that lies above the least normal number by less than
-  their error: the 8,388,610 ulp below.
+  their error; the table leaves these out.
 """
 RANGES = """\
 Results are folded into a hash by each thread, and hashes compared. A run takes all 2^32 inputs of as many

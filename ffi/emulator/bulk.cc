@@ -2,6 +2,8 @@
 // ISA 9.7.9.25, 9.7.13.7). As in async.cc, what is issued is done.
 #include "emulator/async.h"
 #include "emulator/atomic.h"
+#include "emulator/cluster.h"
+#include "emulator/compile.h"
 #include "emulator/handlers.h"
 #include "emulator/lanes.h"
 #include "emulator/memory.h"
@@ -17,6 +19,17 @@ using ptx::Op;
 using ptx::Space;
 
 constexpr uint32_t kPiece = 16;  // every size is a multiple of it
+
+// Without a cluster of its own a CTA must not send to itself in this way: on an H200 (not in the
+// ISA) the instruction is an illegal one.
+bool HasCluster(Warp& w, const Step& s, uint32_t mask) {
+  const Launch& launch = *w.cta->cluster->launch;
+  if (IsExplicitCluster(launch)) return true;
+  Report(w, s, __builtin_ctz(mask),
+         "a GPU takes this for an illegal instruction in a launch without a cluster: give the "
+         "launch one of two CTAs or more, or the entry .reqnctapercluster 1, 1, 1");
+  return false;
+}
 
 // Copies, or combines element by element, `bytes` bytes; of each piece the bytes in `byte_mask`.
 bool Transfer(Warp& w, const Step& s, int lane, Space to_space, uint64_t to, Space from_space,
@@ -55,6 +68,8 @@ Outcome Bulk(Warp& w, const Step& s, uint32_t mask) {
   const uint32_t* to = s.args;
   const uint32_t* from = s.args + kAddressArgs;
   uint32_t size_arg = s.args[2 * kAddressArgs];
+  bool is_sent = from_shared && !to_global && i.op == Op::kCpAsyncBulk;
+  if (is_sent && !HasCluster(w, s, mask)) return Outcome::kFault;
   const uint32_t* rest = s.args + 2 * kAddressArgs + 1;  // an mbarrier, or a policy and a mask
   for (; mask != 0; mask &= mask - 1) {
     int lane = __builtin_ctz(mask);
@@ -105,6 +120,7 @@ Outcome Bulk(Warp& w, const Step& s, uint32_t mask) {
 // memory, which hears of the bytes.
 template <class T>
 Outcome Remote(Warp& w, const Step& s, uint32_t mask) {
+  if (!HasCluster(w, s, mask)) return Outcome::kFault;
   uint32_t count = s.vector, bytes = count * sizeof(T);
   const uint32_t* values = s.args + kAddressArgs;
   Update update = s.source->op == Op::kRedAsync ? SelectUpdate(*s.source, true) : nullptr;

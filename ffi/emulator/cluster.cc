@@ -85,7 +85,7 @@ uint64_t Value(Special special, const Warp& w, int lane) {
     case Special::kClusterNctarank:
       return CtasOf(launch);
     case Special::kIsExplicitCluster:
-      return CtasOf(launch) > 1 ? 1 : 0;
+      return IsExplicitCluster(launch);
     case Special::kLaneid:
       return static_cast<uint64_t>(lane);
     case Special::kWarpid:
@@ -131,6 +131,10 @@ void FillSpecials(Warp& w, bool of_lanes) {
 }
 
 }  // namespace
+
+bool IsExplicitCluster(const Launch& launch) {
+  return CtasOf(launch) > 1 || launch.program->entry->required_ctas != 0;
+}
 
 uint64_t ClusterMemory::BytesForWarp(const Program& program) {
   return program.register_bytes + 4 * MasksOf(program) + kLanes * uint64_t{program.local_bytes};

@@ -8,6 +8,10 @@
 
 namespace jax_ptx::emulator {
 
+// Whether the launch or the entry says how many CTAs a cluster has; a CTA of any other launch is
+// one by itself.
+bool IsExplicitCluster(const Launch& launch);
+
 class ClusterMemory {
  public:
   explicit ClusterMemory(const Launch& launch);

@@ -290,7 +290,10 @@ Outcome Testp(Warp& w, const Step& s, uint32_t mask) {
 }
 
 Outcome Logic(Warp& w, const Step& s, uint32_t mask) {
-  uint32_t a = w.Predicate(s.args[1]);
+  // mov.pred may read a special register, whose lanes are words.
+  uint32_t a = s.value == 0                      ? w.Predicate(s.args[1])
+               : *w.In<uint32_t>(s.args[1]) != 0 ? kAllLanes
+                                                 : 0;
   uint32_t value = a;
   switch (s.source->op) {
     case Op::kAnd:

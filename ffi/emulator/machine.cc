@@ -88,6 +88,11 @@ Status CheckGeometry(const Function& entry, const Geometry& geometry) {
     return InvalidArgument(name + ".maxntid allows " + std::to_string(entry.max_threads) +
                            " threads, the block has " + std::to_string(threads));
   }
+  if (entry.required_ctas != 0 && entry.required_ctas != ctas) {
+    return InvalidArgument(name + ".reqnctapercluster asks for clusters of " +
+                           std::to_string(entry.required_ctas) + " CTAs, the launch has " +
+                           std::to_string(ctas));
+  }
   if (geometry.smem_bytes < 0 || static_cast<uint64_t>(geometry.smem_bytes) > kMaxSharedBytes) {
     return ResourceExhausted(name + std::to_string(geometry.smem_bytes) +
                              " bytes of dynamic shared memory; at most " +

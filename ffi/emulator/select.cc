@@ -40,6 +40,9 @@ void FinishStep(const Instruction& i, const ptx::Operand* operands, Step* step) 
     case Op::kSet:
       step->value = 1;
       break;
+    case Op::kMov:
+      step->value = i.type[0] == Type::kPred && operands[1].kind == ptx::Operand::Kind::kSpecial;
+      break;
     case Op::kLop3:
       step->value = static_cast<uint64_t>(operands[3 + i.destination_count].value) & 0xFF;
       break;

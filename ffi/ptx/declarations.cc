@@ -325,6 +325,7 @@ Status Parser::FunctionDirectives(Function* function) {
     }
     if (has_value && directive == ".maxntid") function->max_threads = product;
     if (has_value && directive == ".reqntid") function->required_threads = product;
+    if (has_value && directive == ".reqnctapercluster") function->required_ctas = product;
   }
   return {};
 }

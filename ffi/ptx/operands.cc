@@ -98,6 +98,15 @@ Status OperandReader::AddPredicate(const Atom& atom, bool is_destination) {
     operands_.push_back(operand);
     return {};
   }
+  bool is_plain = !is_destination && !atom.is_negated && atom.addend == 0;
+  Special special;
+  if (instruction_.op == Op::kMov && is_plain && FindSpecial(atom.word, &special) &&
+      special == Special::kIsExplicitCluster) {
+    operand.kind = Operand::Kind::kSpecial;
+    operand.index = static_cast<uint32_t>(special);
+    operands_.push_back(operand);
+    return {};
+  }
   const Symbol* symbol = atom.kind == Atom::Kind::kWord ? symbols_->Find(atom.word) : nullptr;
   if (symbol == nullptr || symbol->kind != Symbol::Kind::kPredicate || atom.addend != 0) {
     return Wrong(atom.at, Quoted(atom.at.text) + " is not a declared predicate register (.pred)");
@@ -148,6 +157,8 @@ Status OperandReader::AddWord(std::string_view type_name, bool is_destination, c
   }
   if (atom.addend != 0) return Wrong(atom.at, "a register takes no offset outside [ ]");
   if (Special special; FindSpecial(atom.word, &special)) {
+    if (special == Special::kIsExplicitCluster)
+      return Wrong(atom.at, Quoted(atom.word) + " is a predicate: mov.pred reads it");
     if (is_destination) return Wrong(atom.at, "a special register is read-only");
     operand.kind = Operand::Kind::kSpecial;
     operand.index = static_cast<uint32_t>(special);

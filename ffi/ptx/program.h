@@ -205,6 +205,7 @@ struct Function {
   std::vector<std::vector<uint32_t>> tables;  // .branchtargets: instructions
   uint32_t required_threads = 0;              // .reqntid, else 0
   uint32_t max_threads = 0;                   // .maxntid, else 0
+  uint32_t required_ctas = 0;                 // .reqnctapercluster, else 0
   Status error;                               // of the body, which then has no code
 };
 

@@ -195,3 +195,49 @@ def test_wmma_adds_as_the_mma_that_it_is_made_of(shape: str):
     )
     emulate(text, [a, b, y])
     assert {hex(x) for x in y.flat} == {"0x3f800003"}
+
+
+ALONE = """
+.shared .align 128 .b8 data[256]; .shared .align 8 .b64 bar; .reg .b32 %data, %bar;
+mov.u32 %data, data; mov.u32 %bar, bar; setp.ne.u32 %p1, %t, 0; @%p1 bra END; mov.u32 %r1, 7;
+mbarrier.init.shared.b64 [%bar], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%bar], {bytes};
+st.shared.v4.u32 [%data], {{%r1, %r1, %r1, %r1}}; {instruction}
+W: mbarrier.try_wait.parity.shared.b64 %p2, [%bar], 0; @!%p2 bra W;
+ld.shared.u32 %r2, [%data+64]; st.global.u32 [%y], %r2; END:
+"""
+SENT = {
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%data+64], %r1, [%bar];": 4,
+    "st.shared.u32 [%data+64], 1; red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes"
+    ".add.u32 [%data+64], 6, [%bar];": 4,
+    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+    " [%data+64], [%data], 16, [%bar];": 16,
+}
+
+
+@pytest.mark.parametrize("instruction", SENT)
+def test_a_cta_without_a_cluster_sends_nothing_to_itself(instruction: str):
+    text = kernel(ALONE.format(bytes=SENT[instruction], instruction=instruction), ["y"])
+    y = np.zeros(1, np.uint32)
+    with pytest.raises(ValueError, match="illegal instruction in a launch without a cluster"):
+        emulate(text, [y])
+    # An explicit cluster may have one CTA.
+    emulate(text.replace("\n{", "\n.reqnctapercluster 1, 1, 1\n{", 1), [y])
+    assert y[0] == 7
+
+
+def test_a_cta_without_a_cluster_is_one_by_itself():
+    """All of this ran on an H200 without a cluster, and gave these values."""
+    body = """
+    .shared .align 16 .b8 data[16]; .reg .b64 %generic;
+    barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r1, data; setp.ne.u32 %p1, %t, 0; @%p1 bra END;
+    mapa.shared::cluster.u32 %r2, %r1, 0; st.shared::cluster.u32 [%r2], 5; ld.shared.u32 %r3, [%r1];
+    atom.shared::cluster.add.u32 %r4, [%r1], 1; getctarank.shared::cluster.u32 %r5, %r1;
+    mov.u32 %r6, %cluster_nctarank; mov.pred %p2, %is_explicit_cluster; selp.u32 %r7, 1, 0, %p2;
+    st.global.v4.u32 [%y], {%r3, %r4, %r5, %r6}; st.global.u32 [%y+16], %r7; END:
+    """
+    y = np.full(5, 9, np.uint32)
+    emulate(kernel(body, ["y"]), [y])
+    assert y.tolist() == [5, 5, 0, 1, 0]
+    explicit = kernel(body, ["y"]).replace("\n{", "\n.reqnctapercluster 1, 1, 1\n{", 1)
+    emulate(explicit, [y])
+    assert y.tolist() == [5, 5, 0, 1, 1]

@@ -72,6 +72,8 @@ KINDS = {
     "st.global.u32 [%rd1], %tid.x;": "`%tid.x` is a special register",
     "add.u32 %r1, in_shared, 1;": "`in_shared` is a variable; its address comes into a register by",
     "mov.f64 %fd1, in_global;": "`in_global` is a variable",
+    "mov.u32 %r1, %is_explicit_cluster;": "`%is_explicit_cluster` is a predicate: mov.pred reads it",
+    "not.pred %p1, %is_explicit_cluster;": "is not a declared predicate register",
     "add.u32 %r1, %r2, 0f3F800000;": "a float constant does not fit .u32",
     "mov.b64 %rd1, 0f3F800000;": "a float constant does not fit .b64",
     "mov.b32 %r1, 1.5;": "a float constant does not fit .b32",
