@@ -259,7 +259,8 @@ def test_offsets_are_constant_expressions(offset: str):
 
 def test_initialisers_are_constant_expressions():
     body = """ld.param.u64 %rd1, [y];
-    ld.global.u64 %rd2, [places]; ld.u32 %r1, [%rd2]; ld.global.u64 %rd2, [places+8]; ld.global.u32 %r2, [%rd2];
+    ld.global.u64 %rd2, [places]; ld.u32 %r1, [%rd2];
+    ld.global.u64 %rd2, [places+8]; ld.global.u32 %r2, [%rd2];
     ld.global.u32 %r3, [lanes]; st.global.v2.u32 [%rd1], {%r1, %r2}; st.global.u32 [%rd1+8], %r3; ret; }"""
     variables = """.global .u32 numbers[3] = {1+2, -(3) & 255, 7/2*10};
     .global .u64 places[2] = {generic(numbers)+4*2, numbers+(8-4)};
