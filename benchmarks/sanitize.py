@@ -47,7 +47,7 @@ COMMON = ("--report-api-errors", "no", "--error-exitcode", "9")
 TOOLS = {
     "memcheck": (),
     "initcheck": ("--initcheck-address-space", "all"),
-    "racecheck": ("--kernel-name", "kns=rms_norm"),
+    "racecheck": ("--kernel-name", "kns=rms_norm", "--kernel-name", "kns=column_sum"),
     "synccheck": (),
 }
 
@@ -61,11 +61,15 @@ TARGET = 90
 # Among these are all kinds of kernels: every length, then every width of access, then the long rows.
 LENGTHS = (*range(1, 2049), *range(2049, 20000, 7), *range(2048, 400000, 512))
 OTHER_LENGTHS = (96, 4096, 4097, 8192, 65536)  # with a residual, and with one gradient alone
+ALL_SMS = config.SMS
 
 
 @dataclass(frozen=True)
 class Case:
-    """One function on `[rows, n]`: "norm" or "added" with all gradients, "dx" or "dw" with one."""
+    """One function on `[rows, n]`: "norm" or "added" with all gradients, "dx" or "dw" with one.
+
+    "parts" is "norm" on all SMs, whose partial sums of dw are many.
+    """
 
     dtype: str
     rows: int
@@ -84,6 +88,7 @@ def all_cases() -> list[Case]:
         found += [Case(dtype, many(dtype, n), n) for n in sorted(set(lengths.values()))]
         for what in ("added", "dx", "dw"):
             found += [Case(dtype, many(dtype, n), n, what) for n in OTHER_LENGTHS]
+        found.append(Case(dtype, 1400, 96, "parts"))
     return sorted(found, key=lambda case: -case.rows * case.n)
 
 
@@ -141,6 +146,7 @@ def compare(cases: Sequence[Case]) -> None:
     cpu, device = jax.devices("cpu")[0], jax.devices()[0]
     for case in cases:
         print(case, flush=True)
+        config.SMS = ALL_SMS if case.what == "parts" else 1
         rng = np.random.default_rng(case.n)
         shape = (case.rows, case.n)
         values = [rng.standard_normal(s).astype(case.dtype) for s in (shape, shape, case.n, shape)]
