@@ -55,6 +55,27 @@ ORDERED = {
         "mbarrier.arrive.shared.b64 _, [m];\n" + WAIT.format(0, "m"),
         OTHER,
     ),
+    "a barrier, and an mbarrier that ends": (
+        INIT + "mbarrier.arrive.shared.b64 _, [m];\n" + WAIT.format(0, "m"),
+        "bar.sync 0;\n",
+        "@%p9 mbarrier.inval.shared.b64 [m];\n",
+    ),
+    "a further phase, and an mbarrier that ends": (
+        INIT + "mbarrier.arrive.shared.b64 _, [m];\n" + WAIT.format(0, "m"),
+        "mbarrier.arrive.shared.b64 _, [m];\n"
+        "L1: @%p9 mbarrier.try_wait.parity.shared.b64 %p1, [m], 1;\n@!%p1 bra L1;\n",
+        "@%p9 mbarrier.inval.shared.b64 [m];\n",
+    ),
+    # As pipelines of CUDA C++ end: each thread counts itself out, and the last one ends the mbarrier.
+    "a count of those who are through, and an mbarrier that ends": (
+        "@%p9 st.shared.u32 [flag], 0;\n"
+        + INIT
+        + "mbarrier.arrive.shared.b64 _, [m];\n"
+        + WAIT.format(0, "m"),
+        "fence.acq_rel.cta;\n",
+        "atom.acquire.cta.shared.add.u32 %r2, [flag], 1; setp.eq.u32 %p3, %r2, 63;\n"
+        "@%p3 mbarrier.inval.shared.b64 [m];\n",
+    ),
     "a bulk copy that is waited for": (INIT + BULK, WAIT.format(0, "m2"), OTHER),
     "cp.async that is waited for": (
         CP + "cp.async.commit_group;\n",
