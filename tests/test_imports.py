@@ -172,3 +172,10 @@ def test_a_source_folder_without_the_extension_says_so(tmp_path: Path) -> None:
 
 def test_the_oldest_layer_has_files() -> None:
     assert (PACKAGE / "types.py") in FILES, "the package was not found where the test looks for it"
+
+
+def test_jax_is_there_before_the_extension() -> None:
+    """See `jax_ptx/__init__.py`: the other order ended the process on one machine."""
+    code = "import sys, jax_ptx; print([name for name in sys.modules if name in ('jax', 'jax_ptx._ext')])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "['jax', 'jax_ptx._ext']\n"
