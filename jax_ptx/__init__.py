@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 try:
-    # JAX first: with an extension built by g++ 13.3 a process died within `import jax` on one machine when the
+    # JAX first: with an extension built by g++ 13.3 a process died in `import jax` on one machine when the
     # extension was there before it, and lives in this order. Why was not found.
     _importlib.import_module("jax")
     _importlib.import_module("jax_ptx._ext")
