@@ -13,7 +13,6 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
 from jax_ptx import _ext, slices
+from jax_ptx.ahead import load_ahead
 from jax_ptx.ptx_text import access_alignment
 
 TARGET = "jax_ptx_launch"
@@ -208,33 +208,8 @@ def ptx_lowering(
     global_dims = (*_global_dims(launch, avals, batch, batch_mask), *leading)
     attributes = launch.attributes(batch, batch_mask, global_dims)
     if "cuda" in ctx.module_context.platforms:
-        _load_ahead(attributes)
+        load_ahead(attributes)
     return lower(ctx, *operands, **attributes)
-
-
-def _load_ahead(attributes: dict[str, Any]) -> None:
-    """Has the driver compile a kernel while XLA compiles the program around it, if there is a GPU.
-
-    What the first call needs it waits for. An error is not told here: that call meets it too.
-    """
-    device = _first_gpu()
-    if device is not None:
-        _loaders().submit(_ext.load, attributes, device)
-
-
-@functools.cache
-def _first_gpu() -> int | None:
-    """The driver's number of a GPU that JAX uses: a kernel that is loaded for one is for all."""
-    try:
-        return jax.local_devices(backend="cuda")[0].local_hardware_id
-    except (RuntimeError, IndexError):
-        return None
-
-
-@functools.cache
-def _loaders() -> ThreadPoolExecutor:
-    """Threads for the driver's compiler; Python waits for them before it exits."""
-    return ThreadPoolExecutor(4, thread_name_prefix="jax_ptx_load")
 
 
 def _global_dims(

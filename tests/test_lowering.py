@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jax_ptx
-from jax_ptx import launch
+from jax_ptx import ahead
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.options import Options
 from tests.ops.test_rms_norm_values import draw
@@ -163,13 +163,13 @@ def test_a_gpus_driver_compiles_while_xla_does(monkeypatch: pytest.MonkeyPatch) 
 
     def after(n: int, platform: str) -> list[tuple[str, int]]:
         lowered(jax_ptx.rms_norm, draw((4, n), "float32"), platform=platform)
-        launch._loaders().shutdown()  # when they are done
-        launch._loaders.cache_clear()
+        ahead._loaders().shutdown()  # when they are done
+        ahead._loaders.cache_clear()
         return loaded
 
-    monkeypatch.setattr(launch._ext, "load", load)
-    monkeypatch.setattr(launch, "_first_gpu", lambda: None)
+    monkeypatch.setattr(ahead._ext, "load", load)
+    monkeypatch.setattr(ahead, "_first_gpu", lambda: None)
     assert after(72, "cuda") == []
-    monkeypatch.setattr(launch, "_first_gpu", lambda: 3)
+    monkeypatch.setattr(ahead, "_first_gpu", lambda: 3)
     assert after(73, "cpu") == []
     assert after(74, "cuda") == [("rms_norm", 3)]

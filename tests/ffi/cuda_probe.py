@@ -1,4 +1,4 @@
-"""Runs launches in a fresh process, for tests of what loads libcuda (test_cuda_driver.py)."""
+"""Runs launches in a fresh process, for tests of what loads libcuda (fake_driver.py)."""
 
 from __future__ import annotations
 

@@ -2,118 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
-
-HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
-
-
-def ptx(
-    entry: str = "copy", parameters: tuple[str, ...] = ("u64", "u64"), header: str = HEADER
-) -> str:
-    declared = ", ".join(f".param .{kind} p{i}" for i, kind in enumerate(parameters))
-    return f"{header}// not this .entry\n.visible .entry {entry}({declared}) {{ ret; }}\n"
-
-
-def call(text: str | None = None, **changes: Any) -> dict[str, Any]:
-    """One call of `_ext.launch`: keywords of the record, or of the call."""
-    attributes = {
-        "ptx": ptx() if text is None else text,
-        "entry": "copy",
-        "key": 1,
-        "grid": [4, 1, 1],
-        "block": [128, 1, 1],
-        "cluster": [1, 1, 1],
-        "smem_bytes": 0,
-        "rows_per_cta": 0,
-        "unit_bytes": [64, 64],
-        "dims": [0, 0],
-        "global_dims": [0] * max(changes.get("dims", [0])),
-        "batch": [],
-        "batch_mask": [],
-    }
-    arguments = {"buffers": [(4096, 64), (8192, 64)], "n_results": 1, "device": 0, "stream": 7}
-    for name, value in changes.items():
-        (attributes if name in attributes else arguments)[name] = value
-    return {"attributes": attributes, **arguments}
-
-
-@pytest.fixture(scope="session")
-def extension() -> str:
-    spec = importlib.util.find_spec("jax_ptx._ext")
-    assert spec is not None
-    assert spec.origin is not None
-    return spec.origin
-
-
-@pytest.fixture(scope="session")
-def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with a libcuda.so.1 of our own."""
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler: the stand-in for libcuda cannot be built")
-    folders = [Path(entry) / "nvidia" for entry in sys.path if entry.endswith("-packages")]
-    headers = [h for f in folders for h in (f / "cu13/include", f / "cuda_runtime/include")]
-    headers.append(Path("/usr/local/cuda/include"))
-    include = next((h for h in headers if (h / "cuda.h").exists()), None)
-    if include is None:
-        pytest.skip("no cuda.h: pip install nvidia-cuda-runtime")
-    folder = tmp_path_factory.mktemp("fake_cuda")
-    command = [
-        compiler,
-        "-std=c++17",
-        "-shared",
-        "-fPIC",
-        f"-I{include}",
-        str(HERE / "fake_cuda.cc"),
-    ]
-    subprocess.run([*command, "-o", str(folder / "libcuda.so.1")], check=True)
-    return folder
-
-
-class Driver:
-    """Runs calls in a new process, each with the outcome "ok" or its error, and reads the log."""
-
-    def __init__(self, extension: str, folder: Path, log: Path) -> None:
-        self.extension, self.folder, self.log_file = extension, folder, log
-
-    def run(self, *calls: dict[str, Any], **settings: int) -> list[str]:
-        environment = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(self.folder),
-            "FAKE_CUDA_LOG": str(self.log_file),
-            **{f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()},
-        }
-        done = subprocess.run(
-            [sys.executable, str(HERE / "cuda_probe.py"), self.extension],
-            input=json.dumps(calls),
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def log(self, *kinds: str) -> list[str]:
-        lines = self.log_file.read_text().splitlines() if self.log_file.exists() else []
-        return [line for line in lines if not kinds or line.split()[0] in kinds]
-
-
-@pytest.fixture
-def driver(extension: str, fake_driver: Path, tmp_path: Path) -> Driver:
-    return Driver(extension, fake_driver, tmp_path / "calls")
-
+from tests.ffi.fake_driver import HEADER, Driver, call, ptx
 
 # ---- where there is no driver, or one that will not do ----
 
@@ -365,47 +259,3 @@ def test_a_launch_that_fails_says_what_was_launched(driver: Driver) -> None:
 
 
 # ---- a record that is read once ----
-
-
-def test_a_launcher_does_what_launch_does(driver: Driver) -> None:
-    rows = {"unit_bytes": [4, 4], "dims": [1, 1], "rows_per_cta": 8, "grid": [2**31 - 1, 1, 1]}
-    given = call(ptx(parameters=("u64",) * 3), **rows)
-    assert driver.run(given) == ["ok"]
-    expected = driver.log()
-    driver.log_file.unlink()
-    assert driver.run({**given, "launcher": True}) == ["ok"]
-    assert driver.log() == expected
-    assert any(line.split()[0] == "launch" for line in expected)
-    driver.log_file.unlink()
-    assert driver.run({**given, "launcher": True, "times": 3}) == ["ok"]
-    assert len(driver.log("launch")) == 3
-
-
-def test_a_launcher_that_has_found_its_kernel_makes_it_ready_on_each_device(driver: Driver) -> None:
-    assert driver.run({**call(), "launcher": True, "devices": [0, 1, 0, 1]}) == ["ok"]
-    assert len(driver.log("load")) == 1
-    assert driver.log("ready") == ["ready copy on 0", "ready copy on 1"]
-    assert ["on 1" in line for line in driver.log("launch")] == [False, True] * 2
-
-
-def test_a_launcher_tries_a_refused_text_again(driver: Driver) -> None:
-    refused = {**call(HEADER + "syntax error"), "launcher": True}
-    outcomes = driver.run(refused, refused)
-    assert outcomes[0] == outcomes[1]
-    assert "CUDA_ERROR_INVALID_PTX" in outcomes[0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"buffers": [(4096, 64)]}, "1 buffers"),
-        ({"buffers": [(4096, 64), (8192, 32)]}, "must have 64 bytes, got 32"),
-        ({"buffers": [(4096, 64), (-1, 64)]}, "OverflowError"),
-        ({"n_results": 3}, "n_results must be between 0 and the number of buffers, 2, got 3"),
-    ],
-)
-def test_a_launchers_errors_are_those_of_launch(
-    driver: Driver, changes: dict[str, Any], message: str
-) -> None:
-    (outcome,) = driver.run({**call(**changes), "launcher": True})
-    assert message in outcome
