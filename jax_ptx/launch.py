@@ -245,7 +245,7 @@ def _ptx_call_abstract(
     **_: Any,
 ) -> list[Any]:
     for index, operand in enumerate(operands):
-        if any(axis is not None for axis in operand.sharding.spec):
+        if any(axis is not None for axis in operand.sharding.spec.partitions):
             raise ValueError(
                 f"{launch.entry}: operand {index} is {operand}, sharded over an explicit mesh axis; a "
                 "kernel sees whole arrays: call it under jax.shard_map, or jax.reshard the operand"

@@ -164,9 +164,9 @@ def _obstacle(
     if not all(isinstance(x.shape[axis], int) for axis in reduced):
         return f"a mean over axes of symbolic length, {x.shape}"
     # A split row would have to be gathered; JAX sums over the devices what each has of it.
-    specs: list[tuple[Any, Iterable[int]]] = [(jax.typeof(x).sharding.spec, reduced)]
+    specs: list[tuple[Any, Iterable[int]]] = [(jax.typeof(x).sharding.spec.partitions, reduced)]
     if weight is not None:
-        specs.append((jax.typeof(weight).sharding.spec, range(weight.ndim)))
+        specs.append((jax.typeof(weight).sharding.spec.partitions, range(weight.ndim)))
         if not set(features) <= set(reduced):
             return f"a weight on axes {features} where the mean is over {reduced}"
     if any(spec[axis] is not None for spec, axes in specs for axis in axes):

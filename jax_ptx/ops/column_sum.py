@@ -23,7 +23,7 @@ column_sum_p = new_primitive("ptx_column_sum")
 
 
 def column_sum(parts: jax.Array, dtype: Any, *, emulate: bool) -> jax.Array:
-    """The sums over all dimensions but the last, rounded once.
+    """The sums over all dimensions but the last, rounded last (to 16 bits by way of float32, as in JAX).
 
     Args:
         parts: `[*lead, n]`, float32 or float64; on one device, or the same on each.
@@ -58,7 +58,14 @@ def _formula(parts: jax.Array, *, dtype: str, emulate: bool) -> list[jax.Array]:
 
 def _launch(parts: Any, *, dtype: str, emulate: bool) -> rowwise.Call:
     launch = column_sum_launch(math.prod(parts.shape[:-1]), parts.dtype.name, dtype)
-    return rowwise.Call(launch, (Role.PARTIAL, Role.WEIGHT), may_be_cut=False)
+    return rowwise.Call(launch, (Role.PARTIAL, Role.WEIGHT), n_cut=0)
+
+
+def _transpose(cotangents: Sequence[Any], parts: Any, **_: Any) -> list[Any]:
+    (sums,) = cotangents
+    if type(sums) is ad.Zero:
+        return [None]
+    return [jnp.broadcast_to(sums.astype(parts.aval.dtype), parts.aval.shape)]
 
 
 lowering.register(
@@ -69,3 +76,4 @@ lowering.register(
     formula=_formula,
     launch_of=_launch,
 )
+ad.primitive_transposes[column_sum_p] = _transpose

@@ -39,14 +39,15 @@ class Call:
         roles: what the kernel's operands and results are.
         blocks: into how many blocks each of x's leading dimensions is cut; None: there is no partial.
         runs: partials of a block.
-        may_be_cut: whether XLA may split the call along x's leading dimensions; if not, it gathers.
+        n_cut: along how many of x's leading dimensions XLA may split the call; None: along all. It
+            gathers what is split along others.
     """
 
     launch: Launch
     roles: tuple[Role, ...]
     blocks: tuple[int, ...] | None = None
     runs: int = 1
-    may_be_cut: bool = True
+    n_cut: int | None = None
 
 
 def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) -> Any:
@@ -67,13 +68,16 @@ def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> 
     The partitioner slices any operand whose rank reaches the number of split dimensions, and would
     slice a weight `[n]` if there was only one: x has two or more leading dimensions.
     """
-    if not call.may_be_cut:
+    if call.n_cut == 0:
         return None
     if any(not isinstance(size, int) or size == 0 for aval in avals for size in aval.shape):
         return None  # a rule states sizes: symbolic ones and 0 have none
     lead = avals[call.roles.index(Role.ROWS)].shape[:-1]
     weights = [a for a, role in zip(avals, call.roles, strict=True) if role is Role.WEIGHT]
     n_grouped = len(weights[0].shape) - 1 if weights else 0
+    n_cut = n_grouped or (len(lead) if call.n_cut is None else call.n_cut)
+    if n_cut == 1 and not n_grouped:
+        return None
     sizes: dict[str, int] = {}
 
     def factor(size: int) -> str:
@@ -114,9 +118,7 @@ def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> 
     )
     return {
         "sdy.sharding_rule": mlir.ir.Attribute.parse(rule),
-        "mhlo.frontend_attributes": mlir.ir_attribute(
-            {"num_batch_dims": str(n_grouped or len(lead))}
-        ),
+        "mhlo.frontend_attributes": mlir.ir_attribute({"num_batch_dims": str(n_cut)}),
     }
 
 
@@ -124,19 +126,25 @@ def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> 
 
 
 def check_feature_axis(op: str, **operands: Any) -> None:
-    """Refuses operands whose last axis is sharded over an explicit mesh, or that are unreduced."""
+    """Refuses operands whose last axis is sharded over an explicit mesh, or that are (un)reduced."""
     for name, aval in operands.items():
-        spec = aval.sharding.spec
-        if aval.manual_axis_type.unreduced or spec.unreduced:
+        if aval.manual_axis_type.unreduced or is_reduced(aval):
+            state = "unreduced" if not aval.sharding.spec.reduced else "reduced"
             raise ValueError(
-                f"{op}: {name} is unreduced, {aval}; jax.lax.psum or jax.reshard it first"
+                f"{op}: {name} is {state}, {aval}; jax.lax.psum or jax.reshard it first, or leave "
+                "implementation out"
             )
-        if len(spec) == len(aval.shape) and spec[-1] is not None:
+        if _spec(aval)[-1] is not None:
             raise ValueError(
                 f"{op}: the last axis of {name} is sharded, {aval}; for the kernel a row must be whole on "
                 f"its device: jax.reshard {name} first, or leave implementation out, and shard the last "
                 "axis of all operands alike and no other axis with it"
             )
+
+
+def is_reduced(aval: Any) -> bool:
+    """Whether an explicit mesh has a value unreduced, or will have its cotangent so."""
+    return bool(aval.sharding.spec.unreduced or aval.sharding.spec.reduced)
 
 
 def shards_features(*operands: Any) -> bool:
@@ -168,7 +176,7 @@ def row_sharding(x: Any, *others: Any) -> NamedSharding:
         return NamedSharding(x.sharding.mesh, PartitionSpec())
     spec = _spec(x)
     for other in others:
-        for axis, entry in enumerate(other.sharding.spec[: len(other.shape) - 1]):
+        for axis, entry in enumerate(_spec(other)[:-1]):
             spec[axis] = spec[axis] if spec[axis] is not None else entry
     return NamedSharding(x.sharding.mesh, PartitionSpec(*spec))
 
@@ -214,7 +222,8 @@ def _names(entry: Any) -> set[str]:
 
 
 def _spec(x: Any) -> list[Any]:
-    return [*x.sharding.spec, *[None] * (len(x.shape) - len(x.sharding.spec))]
+    entries = x.sharding.spec.partitions
+    return [*entries, *[None] * (len(x.shape) - len(entries))]
 
 
 # ---- arrays ----

@@ -24,7 +24,9 @@ def device_target() -> int:
     if asked := os.environ.get(VARIABLE):
         number = asked.removeprefix("sm_").rstrip("af")
         if not number.isdigit() or int(number) < PORTABLE:
-            raise ValueError(f"{VARIABLE} must be a target such as sm_90, got {asked!r}")
+            raise ValueError(
+                f"{VARIABLE} must be a target from sm_80 on, such as sm_90, got {asked!r}"
+            )
         return int(number)
     return _least_target()
 

@@ -219,8 +219,8 @@ def test_parts_follow_a_known_sharding_and_the_weights_dimensions() -> None:
 
 
 def test_one_device_has_one_block_and_one_row_one_final_part() -> None:
-    assert backward_parts((8, 4096), (1, 1), 0, 1, 264) == Parts((1, 1), 264, whole=True)
-    assert backward_parts((1, 3), (1, 1), 0, 1, 264) == Parts((1, 1), 1, True, True)
+    assert backward_parts((8, 4096), (1, 1), 0, 1, 264) == Parts((1, 1), 264, n_whole=2)
+    assert backward_parts((1, 3), (1, 1), 0, 1, 264) == Parts((1, 1), 1, True, 2)
     assert backward_parts((1, 100), (1, 1), 0, 1, 264).runs == 32  # a power of two
 
 

@@ -57,6 +57,48 @@ def test_sharded_rows_stay_where_they_are(kind: AxisType, shape) -> None:
     np.testing.assert_allclose(dw, alone[1], rtol=1e-4, atol=1e-5)
 
 
+# Rows of each element whose number no number of devices divides: those are never cut, the mapped ones are.
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("shape", [(16, 12), (16, 11, 12), (16, 3, 5, 12)])
+@pytest.mark.parametrize("mapped_weight", [False, True])
+def test_gradients_of_mapped_rows_stay_where_those_are(kind, shape, mapped_weight: bool) -> None:
+    x = draw(shape, "float32")
+    w = draw((16, 12) if mapped_weight else 12, "float32", 1)
+    f = jax.vmap(jax.grad(loss, (0, 1)), (0, 0 if mapped_weight else None))
+    m = mesh(kind)
+    with jax.set_mesh(m):
+        args = put(x, m, "d"), put(w, m, *["d"] * mapped_weight)
+        compiled = jax.jit(f).lower(*args).compile()
+        assert not any(word in compiled.as_text() for word in (*GATHERS, "all-reduce"))
+        got = compiled(*args)
+        assert [value.sharding.spec[0] for value in got] == ["d", "d"]
+    for value, alone in zip(got, f(x, w), strict=True):
+        np.testing.assert_allclose(value, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_operands_that_are_reduced_go_the_way_of_the_formula() -> None:
+    m = mesh(AxisType.Explicit)
+    reduced = lambda value: jax.device_put(value, NamedSharding(m, P(reduced={"d"})))
+    x, w = draw((8, 16), "float32"), draw(16, "float32", 1)
+    with jax.set_mesh(m):
+        args = reduced(x), reduced(w)
+        y = jax.jit(jax_ptx.rms_norm)(*args)
+        with pytest.raises(ValueError, match=r"x is reduced.*jax.reshard it first, or leave impl"):
+            jax.jit(norm)(*args)
+    assert y.sharding.spec.reduced == {"d"}
+    np.testing.assert_allclose(y, jax_ptx.rms_norm(x, w), rtol=1e-5)
+
+
+def test_a_mesh_of_more_devices_than_there_are_counts() -> None:
+    """Rows are cut for it, as in an export for a larger machine."""
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 4), (4,))]
+    text = lambda: str(jax.make_jaxpr(jax.grad(loss, 1))(*args))
+    assert "blocks=(1, 8)" in text()
+    larger = jax.sharding.AbstractMesh((16,), ("a",), axis_types=(AxisType.Auto,))
+    with jax.sharding.use_abstract_mesh(larger):
+        assert "blocks=(1, 16)" in text()
+
+
 def test_two_mesh_axes_over_two_leading_dimensions() -> None:
     m = mesh(AxisType.Auto, (2, 4), ("a", "b"))
     x, w = draw((4, 8, 16), "float32"), draw(16, "float32", 1)

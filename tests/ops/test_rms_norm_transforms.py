@@ -11,6 +11,7 @@ import pytest
 from jax.test_util import check_grads
 
 import jax_ptx
+from jax_ptx.ops.rms_norm.backward import backward
 from tests.ops import oracle
 from tests.ops.test_rms_norm_values import IMPLEMENTATIONS, draw
 from tests.tolerance import assert_close
@@ -160,6 +161,33 @@ def test_linear_transpose_in_the_weight(implementation) -> None:
     (dw,) = jax.linear_transpose(f, w)(jnp.ones((2, 3, N)))
     exact = oracle.rms_norm(x, eps=1e-5)
     assert_close(dw, exact.sum((0, 1)), N, scale=np.abs(exact).sum((0, 1)))
+
+
+@pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS, None])
+def test_gradients_are_linear_in_their_cotangent(implementation) -> None:
+    """So a solver whose matrix is a vjp can be differentiated, and a transpose be transposed."""
+    x, w = draw((9, 7), "float32"), draw(7, "float32", 1)
+    f = lambda x, w: jax_ptx.rms_norm(x, w, implementation=implementation)
+    pull = lambda dy: jax.vjp(f, x, w)[1](dy)
+    dy, (dx_bar, dw_bar) = draw((9, 7), "float32", 2), (x + 1, w - 1)
+    (transposed,) = jax.linear_transpose(pull, dy)((dx_bar, dw_bar))
+    dx, dw = pull(dy)
+    np.testing.assert_allclose(
+        (transposed * dy).sum(), (dx * dx_bar).sum() + (dw * dw_bar).sum(), rtol=1e-4
+    )
+    in_weight = jax.linear_transpose(lambda w: f(x, w), w)
+    (again,) = jax.linear_transpose(lambda dy: in_weight(dy)[0], dy)(w)
+    np.testing.assert_allclose(again, f(x, w), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_have_no_transpose_in_x() -> None:
+    y, dy = draw((3, 8), "float32"), draw((3, 8), "float32", 1)
+    at = {"dy": dy, "rstd": jnp.ones((3,))}
+    of_x = lambda x: backward(
+        {"x": x, **at}, weight_offset=0.0, need_dx=True, need_dw=False, emulate=True
+    )[0]
+    with pytest.raises(NotImplementedError, match="not linear in x and has no transpose"):
+        jax.linear_transpose(of_x, y)(dy)
 
 
 def test_there_is_no_transpose_in_x() -> None:

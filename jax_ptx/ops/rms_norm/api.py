@@ -156,8 +156,11 @@ def _operands(op: str, x: Any, weight: Any) -> tuple[jax.Array, jax.Array | None
 
 def _float_array(op: str, name: str, value: Any) -> jax.Array:
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
-        torch = type(value).__module__.partition(".")[0] == "torch"
-        mend = f"jax_ptx.torch.{op} takes tensors" if torch else "jnp.asarray makes one"
+        mend = "jnp.asarray makes one of numbers"
+        if type(value).__module__.partition(".")[0] == "torch":
+            mend = f"jax_ptx.torch.{op} takes tensors"
+        elif isinstance(value, jax.ShapeDtypeStruct):
+            mend = "jax.eval_shape calls a function on types"
         raise TypeError(f"{op}: {name} must be an array, got {type(value).__name__}; {mend}")
     if str(value.dtype) not in DTYPES:  # a PRNG key's dtype is none of NumPy's
         raise TypeError(
@@ -201,12 +204,18 @@ def _options(
 
 
 def _number(op: str, name: str, value: Any) -> float:
-    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and value.shape == ():
+    if (
+        isinstance(value, jax.Array | np.ndarray)
+        and value.shape == ()
+        and not isinstance(value, Tracer)
+    ):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating):
+        mend = f"pass one, such as {name}=1e-6"
+        if isinstance(value, Tracer):
+            mend = "it is part of the kernel: close over it, or mark it static"
         raise TypeError(
-            f"{op}: {name} must be a number known while tracing, got {type(value).__name__}; it is part "
-            "of the kernel: close over it, or mark it static"
+            f"{op}: {name} must be a number known while tracing, got {type(value).__name__}; {mend}"
         )
     try:
         return float(value)
@@ -240,7 +249,10 @@ def _scale(op: str, scale: Any, out_dtype: str | None) -> jax.Array | None:
     if isinstance(scale, numbers.Real) and not isinstance(scale, bool | np.generic):
         number, limits = abs(_number(op, "scale", scale)), jnp.finfo(jnp.float32)
         if not (number == 0 or float(limits.smallest_subnormal) <= number <= float(limits.max)):
-            raise ValueError(f"{op}: scale must be a finite float32, got {scale}")
+            raise ValueError(
+                f"{op}: scale must be a finite float32, 0 or {float(limits.smallest_subnormal):.2g} and "
+                f"more in magnitude, got {scale}"
+            )
         return jnp.asarray(scale, jnp.float32)
     if not isinstance(scale, jax.Array | np.ndarray | np.generic) or str(scale.dtype) != "float32":
         what = getattr(scale, "dtype", type(scale).__name__)
@@ -264,4 +276,5 @@ def _takes_formula(op: str, implementation: Any, x: jax.Array, *others: jax.Arra
     if implementation == "xla" or any(isinstance(d, int) and d == 0 for d in x.shape):
         return True
     operands = [x, *(other for other in others if other is not None)]
-    return implementation is None and rowwise.shards_features(*operands)
+    reduced = any(rowwise.is_reduced(jax.typeof(operand)) for operand in operands)
+    return implementation is None and (reduced or rowwise.shards_features(*operands))

@@ -37,20 +37,38 @@ def backward(
         known = rowwise.shards(jax.typeof(x))
         config = backward_config(x.shape[-1], by_numpy_name(x.dtype.name), device_target())
         runs = config.runs if config else 1
-        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, _most_devices(), runs)
+        n_devices = max(_most_devices(), jax.typeof(x).sharding.mesh.size)
+        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, n_devices, runs)
         if (weight.dtype == jnp.float64) != (
             x.dtype == jnp.float64
         ):  # a kernel rounds from float32
             parts = dataclasses.replace(parts, final=False)
+        if parts.n_whole and weight.ndim == 1:
+            at, parts = _behind_one(at, parts)
     results = operands.bind(rms_norm_backward_p, at, need_dx=need_dx, parts=parts, **params)
     dx, dw = results.pop(0) if need_dx else None, None
+    if dx is not None and dx.ndim > x.ndim:
+        dx = dx[0]
     if parts is not None and weight is not None:
         (sums,) = results
-        if parts.whole and parts.runs > 1 and weight.ndim == 1:
+        if parts.n_whole and parts.runs > 1 and weight.ndim == 1:
             dw = column_sum(sums, weight.dtype, emulate=params["emulate"])
         else:
             dw = sums.sum(tuple(range(weight.ndim - 1, sums.ndim - 1))).astype(weight.dtype)
     return dx, dw
+
+
+def _behind_one(at: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
+    """Rows with a leading dimension of 1, before which vmap adds others: XLA may cut those, and it may
+    not be told to cut just one (see `rowwise.lower`).
+    """
+    if isinstance(at["x"].shape[0], int) and at["x"].shape[0] == 1:
+        return dict(at), dataclasses.replace(parts, n_whole=parts.n_whole - 1)
+    rows = {
+        name: value if value is None or name == "weight" else value[None]
+        for name, value in at.items()
+    }
+    return rows, dataclasses.replace(parts, blocks=(1, *parts.blocks))
 
 
 def _most_devices() -> int:
@@ -102,6 +120,27 @@ def _jvp(
     return results, dots
 
 
+def _transpose(cotangents: Sequence[Any], *values: Any, names: Names, **params: Any) -> list[Any]:
+    """Of what is linear in dy and the addend; the formula's, as for derivatives."""
+    asked = [
+        name for name, value in by_name(names, values).items() if ad.is_undefined_primal(value)
+    ]
+    if not {"dy", "addend"} >= set(asked):
+        raise NotImplementedError(
+            f"rms_norm: its gradient is not linear in {asked[0]} and has no transpose there; jax.vjp "
+            "differentiates it"
+        )
+    at = by_name(names, values)
+
+    def of_linear(*linear: Any) -> list[jax.Array]:
+        return _formula(*(at | by_name(tuple(asked), linear)).values(), names=names, **params)
+
+    zeros = [ad.instantiate_zeros(operands.zero_like(at[name].aval)) for name in asked]
+    _, pull = jax.vjp(of_linear, *zeros)
+    found = by_name(tuple(asked), pull([ad.instantiate_zeros(ct) for ct in cotangents]))
+    return [found.get(name) for name in names]
+
+
 def _launch(
     *values: Any,
     names: Names,
@@ -127,8 +166,10 @@ def _launch(
         return None
     results = (*[Role.ROWS] * need_dx, *[Role.PARTIAL] * (parts is not None))
     blocks, runs = (parts.blocks, parts.runs) if parts else (None, 1)
-    may_be_cut = parts is None or not parts.whole
-    return rowwise.Call(launch, (*operands.roles(names), *results), blocks, runs, may_be_cut)
+    n_cut = None
+    if parts is not None and parts.n_whole:
+        n_cut = len(parts.blocks) - parts.n_whole
+    return rowwise.Call(launch, (*operands.roles(names), *results), blocks, runs, n_cut)
 
 
 lowering.register(
@@ -139,3 +180,4 @@ lowering.register(
     formula=_formula,
     launch_of=_launch,
 )
+ad.primitive_transposes[rms_norm_backward_p] = _transpose

@@ -303,14 +303,14 @@ class Parts:
             it is sharded.
         runs: runs of each block, which fill the GPU and are never apart.
         final: whether there is no other partial to add: it then has the weight's dtype.
-        whole: whether no dimension that is summed over is cut: XLA must not then cut x either, since it
-            would cut the runs, which take their rows by turns.
+        n_whole: if no dimension that is summed over is cut, how many of the last ones are these: XLA must
+            not then cut x along them, since it would cut the runs, which take their rows by turns.
     """
 
     blocks: tuple[Any, ...]
     runs: int
     final: bool = False
-    whole: bool = False
+    n_whole: int = 0
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -320,7 +320,7 @@ class Parts:
     def insert(self, position: int, size: int) -> Parts:
         """With one more leading dimension, which is not summed over."""
         blocks = (*self.blocks[:position], size, *self.blocks[position:])
-        return Parts(blocks, self.runs, self.final, self.whole)
+        return Parts(blocks, self.runs, self.final, self.n_whole)
 
 
 def backward_parts(
@@ -351,14 +351,15 @@ def backward_parts(
         blocks.append(count)
         left = max(1, left // count)
     whole = all(count == 1 for count in blocks[n_grouped:])
+    n_whole = len(lead) - n_grouped if whole else 0
     if not all(isinstance(size, int) for size in lead):
-        return Parts(tuple(blocks), n_runs, whole=whole)
+        return Parts(tuple(blocks), n_runs, n_whole=n_whole)
     n_blocks = max(math.prod(blocks), 1)
     rows = math.prod(lead) // n_blocks
     runs = run_count(rows, -(-n_runs // n_blocks))
     if n_grouped == len(lead):  # the last dimension is the weight's: a run is one of its elements
         runs = 1
-    return Parts(tuple(blocks), runs, whole and runs == 1, whole)
+    return Parts(tuple(blocks), runs, whole and runs == 1, n_whole)
 
 
 def run_count(rows: int, most: int) -> int:
