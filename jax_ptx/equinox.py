@@ -86,6 +86,10 @@ class RMSNorm(eqx.nn.RMSNorm):
                 "maps over leading axes"
             )
         axes = tuple(range(x.ndim))
+        with jax.numpy_dtype_promotion(
+            "standard"
+        ):  # the original's, also where the caller's is strict
+            statistic = jnp.promote_types(x.dtype, jnp.float32)
         y = normalize(
             jnp.asarray(x),
             self.weight if self.use_weight else None,
@@ -93,7 +97,7 @@ class RMSNorm(eqx.nn.RMSNorm):
             reduced=axes,
             features=axes,
             eps=self.eps,
-            statistic=jnp.promote_types(x.dtype, jnp.float32),
+            statistic=statistic,
             result=x.dtype,
             square=jax.lax.square,
             weight_offset=self.weight_offset,

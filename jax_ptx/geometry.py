@@ -80,8 +80,13 @@ def grid_size(kernel: str, grid: Grid, dims: Mapping[str, Any], cluster: Dim3) -
     Raises:
         TypeError, ValueError: it is not up to three ints within the limits.
     """
-    value = _evaluated(grid, dims) if callable(grid) else grid
+    value = _evaluated(kernel, grid, dims) if callable(grid) else grid
     size = _dim3(kernel, "grid", value)
+    if callable(grid) and 0 in size and all(n != 0 for n in dims.values() if type(n) is int):
+        raise ValueError(
+            f"{kernel}: grid {size} is empty for {dict(dims)}, and no result would be written; a division "
+            "that rounds up is -(-n // 128)"
+        )
     if any(not 0 <= n <= limit for n, limit in zip(size, MAX_GRID, strict=True)):
         raise ValueError(f"{kernel}: grid must lie between (0, 0, 0) and {MAX_GRID}, got {size}")
     if any(n % c for n, c in zip(size, cluster, strict=True)):
@@ -89,11 +94,17 @@ def grid_size(kernel: str, grid: Grid, dims: Mapping[str, Any], cluster: Dim3) -
     return size
 
 
-def _evaluated(grid: Callable[..., Size], dims: Mapping[str, Any]) -> Size:
-    parameters = inspect.signature(grid).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+def _evaluated(kernel: str, grid: Callable[..., Size], dims: Mapping[str, Any]) -> Size:
+    parameters = inspect.signature(grid).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return grid(**dims)
-    return grid(**{name: value for name, value in dims.items() if name in parameters})
+    unknown = [p.name for p in parameters if p.default is p.empty and p.name not in dims]
+    if unknown:
+        raise TypeError(
+            f"{kernel}: grid takes {unknown[0]!r}, which is no variable of a tile and no constant of the "
+            f"call; those are {', '.join(dims) or 'none'}"
+        )
+    return grid(**{p.name: dims[p.name] for p in parameters if p.name in dims})
 
 
 def _dim3(kernel: str, what: str, value: Any) -> Dim3:

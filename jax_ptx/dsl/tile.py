@@ -49,8 +49,11 @@ class Tile:
                 raise TypeError(f"Tile got two dtypes, {dims[-1]} and dtype={dtype}")
             dtype, dims = dims[-1], dims[:-1]
         if not isinstance(dtype, DType):
-            what = "no dtype" if dtype is None else f"dtype={dtype!r}"
-            raise TypeError(f"Tile takes its dtype last, as in Tile('rows', 4096, f32); got {what}")
+            got = f"dtype={dtype!r}" if dtype is not None else repr(dims[-1]) if dims else "nothing"
+            raise TypeError(
+                "Tile takes a dtype of jax_ptx.types last, as in Tile('rows', 4096, f32); got "
+                + got
+            )
         if dtype.numpy_name is None:
             raise TypeError(
                 f"Tile: no array has elements of type {dtype}; give the type of one element"

@@ -224,7 +224,8 @@ def test_functions_that_are_refused():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: Tile(4, 8), TypeError, "Tile takes its dtype last"),
+        (lambda: Tile(4, 8), TypeError, "Tile takes a dtype of jax_ptx.types last.*got 8"),
+        (lambda: Tile("n", np.float32), TypeError, "got <class 'numpy.float32'>"),
         (lambda: Tile(4, f32, dtype=f32), TypeError, "Tile got two dtypes"),
         (lambda: Tile(4, types.pred), TypeError, "no array has elements of type pred"),
         (lambda: Tile(4, f16x2), TypeError, "no array has elements of type f16x2"),
@@ -251,6 +252,7 @@ def test_tiles_that_are_refused(make, kind, message):
         ((1, 2, 3, 4), TypeError, "grid must be an int or a tuple of one to three ints"),
         (lambda: 1.5, TypeError, "grid must be an int or a tuple of one to three ints, got 1.5"),
         (3, ValueError, r"grid \(3, 1, 1\) is not a multiple of cluster \(2, 1, 1\)"),
+        (lambda m: m, TypeError, "k: grid takes 'm', which is no variable of a tile"),
     ],
 )
 def test_grids_that_are_refused(grid, kind, message):
@@ -259,6 +261,16 @@ def test_grids_that_are_refused(grid, kind, message):
 
     with pytest.raises(kind, match=message):  # a callable's result at the launch, all else before
         kernel(in_specs=(), out_specs=(), grid=grid, cluster=(2, 1, 1))(k).launch()
+
+
+def test_an_empty_grid_for_tensors_that_are_not() -> None:
+    """A division rounded down leaves results that nobody writes."""
+    k = copy_kernel()
+    with pytest.raises(
+        ValueError, match=r"grid \(2, 0, 1\) is empty for .*that rounds up is -\(-n"
+    ):
+        k(jnp.ones((2, 4)), jnp.ones(4, jnp.bfloat16))
+    assert k(jnp.ones((0, 4)), jnp.ones(4, jnp.bfloat16)).shape == (0, 4)
 
 
 X, W = jnp.ones((3, 16)), jnp.ones(16, jnp.bfloat16)

@@ -173,3 +173,10 @@ def test_equinox_case_several_axes_and_named_dtypes() -> None:
     np.testing.assert_allclose(layer(x), expected, rtol=1e-5)
     np.testing.assert_allclose(ptx_eqx.RMSNorm(128)(10 + normal(1, (128,))), 1, atol=0.4)
     assert ptx_eqx.RMSNorm(N, dtype=jnp.float16).weight.dtype == jnp.float16
+
+
+def test_where_jax_does_not_promote() -> None:
+    x = jnp.ones(4, jnp.bfloat16)
+    ours, theirs = ptx_eqx.RMSNorm(4, use_bias=False), eqx.nn.RMSNorm(4, use_bias=False)
+    with jax.numpy_dtype_promotion("strict"):
+        np.testing.assert_array_equal(ours(x), theirs(x))
