@@ -182,6 +182,8 @@ Handler Select24(const Instruction& i) {
 }
 
 // add.cc, addc, sub.cc, subc, mad.lo.cc, madc …: a (times b) plus or minus, with CC.CF per lane.
+// Hardware subtracts by adding ~b and a carry, so CF is set when nothing is borrowed; it shows where
+// addc follows sub.cc, as in nvcc's division of 128 bits.
 template <class T>
 Outcome Carry(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;
@@ -198,9 +200,9 @@ Outcome Carry(Warp& w, const Step& s, uint32_t mask) {
     T left = Get<T>(a, l);
     if (is_mad)
       left = i.Has(Mod::kHi) ? HighProduct(left, Get<T>(b, l)) : Product(left, Get<T>(b, l));
-    U carry = reads ? w.carry >> l & 1 : 0;
+    U carry = reads ? w.carry >> l & 1 : is_sub;
     U x = static_cast<U>(left), y = static_cast<U>(Get<T>(c, l));
-    Wide result = is_sub ? Wide{x} - y - carry : Wide{x} + y + carry;
+    Wide result = Wide{x} + (is_sub ? static_cast<U>(~y) : y) + carry;
     Put<T>(d, l, static_cast<T>(static_cast<U>(result)));
     if (writes)
       w.carry = (w.carry & ~(1u << l)) | static_cast<uint32_t>(result >> kBits<T> & 1) << l;

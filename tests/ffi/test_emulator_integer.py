@@ -277,6 +277,27 @@ def test_carries_make_128_bits():
         assert int(high_word[i]) == total >> 64 & (2**64 - 1)
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("second", ["addc", "subc"])
+@pytest.mark.parametrize("first", ["add", "sub"])
+def test_the_carry_of_a_subtraction_is_that_of_adding_the_complement(
+    first: str, second: str, bits: int
+):
+    dtype = np.uint32 if bits == 32 else np.uint64
+    a, b, c, d = (samples(dtype, seed=s) for s in range(4))
+    b[::7] = a[::7]
+    ignored, got = ("%r1", "%d") if bits == 32 else ("%rd1", "%d")
+    begin = f"{first}.cc.u{bits} {ignored}, %a0, %a1; "
+    high = map_lanes(f"{begin}{second}.u{bits} {got}, %a2, %a3;", [a, b, c, d], dtype)
+    chained = f"{begin}{second}.cc.u{bits} {ignored}, %a2, %a3; addc.u{bits} {got}, 0, 0;"
+    carries = map_lanes(chained, [a, b, c, d], dtype)
+    ones = 2**bits - 1
+    for i in range(a.size):
+        low = int(a[i]) + (int(b[i]) if first == "add" else (int(b[i]) ^ ones) + 1)
+        sum_ = int(c[i]) + (int(d[i]) if second == "addc" else int(d[i]) ^ ones) + (low >> bits)
+        assert (int(high[i]), int(carries[i])) == (sum_ & ones, sum_ >> bits)
+
+
 def test_mul24_and_dp4a():
     a, b = pairs(np.uint32)
     c = samples(np.uint32, seed=3)

@@ -109,6 +109,19 @@ def test_64_bit_arithmetic(text: str):
         assert (want - got) % 2**64 == 0
 
 
+def test_128_bit_division(text: str):
+    a, b, c = (integers(-(2**62), 2**62, 64 + k, np.int64)[:64] for k in range(3))
+    a[::4] >>= 62
+    c[::3] >>= 30
+    got, rest = np.zeros(64, np.int64), np.zeros(64, np.int64)
+    emulate(text, [a, b, c, got, rest], 2, entry="very_wide", block=(64, 1, 1))
+    for x, y, z, one, other in zip(*(v.tolist() for v in (a, b, c, got, rest)), strict=True):
+        n = (x << 64) + y % 2**64
+        q = quotient(n, abs(z)) * (1 if z > 0 else -1)
+        assert ((q ^ q >> 64) - one) % 2**64 == 0
+        assert other == n % 2**128 % 1000003
+
+
 def test_functions_of_float32(text: str):
     x, out = 3 * normal(256), np.zeros((8, 256), np.float32)
     x[:5] = [100.5, -300.25, 1e-3, 50, 123456.7]

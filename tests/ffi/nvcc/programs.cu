@@ -257,6 +257,16 @@ extern "C" __global__ void bit_tricks(const unsigned* a, const unsigned* b, unsi
   out[i] = r;
 }
 
+// Division and modulo of 128 bits.
+extern "C" __global__ void very_wide(const unsigned long long* a, const long long* b, const long long* c,
+                                     long long* quotients, unsigned long long* remainders) {
+  int i = threadIdx.x;
+  __int128 n = (__int128)(((unsigned __int128)a[i] << 64) | (unsigned long long)b[i]);
+  __int128 quotient = n / c[i];
+  quotients[i] = (long long)quotient ^ (long long)(quotient >> 64);
+  remainders[i] = (unsigned long long)((unsigned __int128)n % 1000003);
+}
+
 // A linked list and a constant table, in module variables.
 __constant__ float weights[5] = {0.5f, -1.0f, 2.0f, 0.25f, 3.0f};
 __device__ int visits = 100;
