@@ -7,13 +7,14 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from jax_ptx import types
 from jax_ptx.emulate import SCHEDULES, Settings, observe
+from jax_ptx.entry import SCALARS, Argument, scalar_bytes
 from jax_ptx.findings import Dim3
 from jax_ptx.launch import Launch
 from jax_ptx.ptx_text import strip_comments
@@ -30,6 +31,7 @@ Each parameter of the entry takes a --param:
   --param x=f32[256,4096]:zeros   an input of zeros; ones and arange (0, 1, 2, …) likewise
   --param y=bf16[256,4096]:out    an output, which starts without a value
   --param z=u32[1024]:inout       updated in place; generated as an input is
+  --param x=@x.npy                an input from a file of numpy.save; @x.npy:inout likewise
   --param n=4096                  a scalar, in the type that the entry declares
 
 example:
@@ -41,24 +43,10 @@ _THREADS = re.compile(r"\.(?:reqntid|maxntid)\s+(\d+(?:\s*,\s*\d+)*)")
 _CTAS = re.compile(r"\.reqnctapercluster\s+(\d+(?:\s*,\s*\d+)*)")
 _FILLS = ("random", "zeros", "ones", "arange")
 _ROLES = {"in": "i", "out": "o", "inout": "b"}
-_SCALARS = {
-    **{f"{kind}{bits}": f"uint{bits}" for kind in "ub" for bits in (8, 16, 32, 64)},
-    **{f"s{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
-}
 
 
 class _UsageError(Exception):
     """What the command line says cannot be done."""
-
-
-class _Parameter(NamedTuple):
-    """A tensor with its role, or the bytes of a scalar."""
-
-    name: str
-    array: np.ndarray | None
-    role: str
-    scalar: bytes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         parser.error(str(error))
     tensors = [p for p in parameters if p.array is not None]
-    written = {p.name: p.array for p in tensors if p.role != "i"}
+    written: dict[str, Any] = {p.name: p.array for p in tensors if p.role != "i"}
     try:
         settings.check(launch.entry)
         report = observe(
@@ -89,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report)
     for name, array in written.items():
         print(f"  {name}: {_summary(array)}")
+    if options.save:
+        np.savez(options.save, **written)
     return 1 if report.findings else 0
 
 
@@ -115,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of the schedule and the inputs")
     add("--step-limit", type=int, metavar="N", help="most instructions of a cluster's warps")
     add("--own-rows", type=int, metavar="N", help="rows that a CTA may store to, by its number")
+    add("--save", type=Path, metavar="FILE.npz", help="save the outputs there, by numpy.savez")
     add("--trace", type=Path, metavar="FILE", help="write the executed instructions there")
     return parser
 
@@ -127,7 +118,7 @@ def _dim3(text: str) -> Dim3:
     return x, y, z
 
 
-def _read(options: argparse.Namespace) -> tuple[Launch, list[_Parameter], Settings]:
+def _read(options: argparse.Namespace) -> tuple[Launch, list[Argument], Settings]:
     try:
         text = options.file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -194,10 +185,12 @@ def _declared_block(text: str, entry: str) -> Dim3:
     return threads
 
 
-def _parameter(name: str, kind: str, value: str, numbers: np.random.Generator) -> _Parameter:
+def _parameter(name: str, kind: str, value: str, numbers: np.random.Generator) -> Argument:
+    if value.startswith("@"):
+        return _from_file(name, value[1:])
     tensor = _TENSOR.fullmatch(value)
     if tensor is None:
-        return _Parameter(name, None, "", _scalar(name, kind, value))
+        return Argument(name, None, scalar=_scalar(name, kind, value))
     dtype = _dtype(name, tensor["type"])
     shape = tuple(int(size) for size in tensor["shape"].split(",") if size.strip())
     role, fill = "i", "random"
@@ -210,9 +203,22 @@ def _parameter(name: str, kind: str, value: str, numbers: np.random.Generator) -
             known = ", ".join([*_ROLES, *_FILLS])
             raise _UsageError(f"--param {name}: {word!r} is none of {known}")
     try:
-        return _Parameter(name, _filled(shape, dtype, fill, numbers), role, b"")
+        return Argument(name, _filled(shape, dtype, fill, numbers), role)
     except (MemoryError, ValueError, OverflowError) as error:
         raise _UsageError(f"--param {name}: {value} is too large ({error})") from error
+
+
+def _from_file(name: str, value: str) -> Argument:
+    path, _, word = value.partition(":")
+    if word not in ("", "in", "inout"):
+        raise _UsageError(f"--param {name}: {word!r} is neither in nor inout")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise _UsageError(f"--param {name}: cannot read {path}: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise _UsageError(f"--param {name}: {path} holds several arrays; save one by numpy.save")
+    return Argument(name, np.ascontiguousarray(array), _ROLES[word or "in"])
 
 
 def _dtype(name: str, kind: str) -> np.dtype[Any]:
@@ -237,14 +243,12 @@ def _filled(
 
 
 def _scalar(name: str, kind: str, value: str) -> bytes:
-    if kind not in _SCALARS:
-        raise _UsageError(f"--param {name}: a parameter of type .{kind} cannot be given")
-    dtype = np.dtype(_SCALARS[kind])
+    if kind not in SCALARS:
+        raise _UsageError(
+            f"--param {name}: a parameter of type .{kind} cannot be given; jax_ptx.emulate takes its bytes"
+        )
     try:
-        number = float(value) if dtype.kind == "f" else int(value, 0)
-        if dtype.kind != "f" and number < 0:  # two's complement, also for .b and .u
-            number += 2 ** (8 * dtype.itemsize) if dtype.kind == "u" else 0
-        return np.array(number, dtype).tobytes()
+        return scalar_bytes(kind, float(value) if kind[0] == "f" else int(value, 0))
     except (ValueError, OverflowError) as error:
         raise _UsageError(
             f"--param {name}: {value!r} is neither a .{kind} nor a tensor such as "

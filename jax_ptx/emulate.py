@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jax_ptx import _ext
+from jax_ptx.entry import bind
 from jax_ptx.findings import (
     Counts,
     Dim3,
@@ -21,6 +22,7 @@ from jax_ptx.findings import (
     LineCount,
     Site,
 )
+from jax_ptx.geometry import Size, block_size, cluster_size, grid_size
 from jax_ptx.kernel import Kernel
 from jax_ptx.launch import Launch
 from jax_ptx.text_kernel import TextKernel
@@ -101,7 +103,7 @@ class Settings:
 
 
 def emulate(
-    kernel: Kernel | TextKernel | Launch,
+    kernel: Kernel | TextKernel | Launch | str,
     /,
     *arrays: Any,
     race_check: bool = False,
@@ -120,8 +122,11 @@ def emulate(
     other rows. The CTAs run one after the other, so that the report is the same every time.
 
     Args:
-        kernel: what `@kernel` or `ptx_kernel` made, or a launch record.
-        *arrays: the inputs, as for a call of the kernel; any arrays that NumPy can take.
+        kernel: what `@kernel` or `ptx_kernel` made, a launch record, or a PTX text from elsewhere, whose
+            entry may have any parameters.
+        *arrays: the inputs, as for a call of the kernel; any arrays that NumPy can take. For a text, a value
+            for each parameter: an array for an input, a `jax.ShapeDtypeStruct` for an output, a
+            number, or the bytes of a struct.
         race_check: find conflicting accesses that no barrier, mbarrier, atomic or fence orders, whatever
             the schedule. Running in one warp orders nothing, and neither does `shfl`. Two stores of
             the same value are no race, nor are atomics among themselves.
@@ -138,10 +143,13 @@ def emulate(
             cluster own rows together.
         raise_on_finding: False: return the report whatever there is in it.
         **values: compile-time constants and variables, as for a call; for a launch record
-            `result_types` and `input_output_aliases`, as for `ptx_call`.
+            `result_types` and `input_output_aliases`, as for `ptx_call`; for a text `grid`, `block`,
+            `cluster`, `smem` and `entry` as for `ptx_kernel`, and `in_place`: the names of the
+            parameters whose arrays are outputs as well.
 
     Returns:
-        The report. `report.outputs` is what the call returns.
+        The report. `report.outputs` is what the call returns; for a text, a dictionary of the outputs by
+        their parameters' names.
 
     Raises:
         EmulationError: there was a finding. `error.report` is the report.
@@ -151,6 +159,11 @@ def emulate(
         OSError: the trace cannot be written.
     """
     settings = Settings(race_check, schedule, seed, step_limit, trace, own_rows)
+    if isinstance(kernel, str):
+        report = _emulate_text(kernel, arrays, settings, **values)
+        if raise_on_finding and report.findings:
+            raise EmulationError(report)
+        return report
     if isinstance(kernel, Launch):
         launch = kernel
         types: Sequence[Any] = values.pop("result_types", ())
@@ -164,7 +177,7 @@ def emulate(
         aliases = kernel._signature.aliases
     else:
         raise TypeError(
-            f"emulate takes a kernel that @kernel or ptx_kernel made, or a Launch, got "
+            f"emulate takes a kernel that @kernel or ptx_kernel made, a Launch or a PTX text, got "
             f"{type(kernel).__name__}"
         )
     settings.check(launch.entry)
@@ -183,6 +196,42 @@ def emulate(
     if raise_on_finding and report.findings:
         raise EmulationError(report)
     return report
+
+
+def _emulate_text(
+    text: str,
+    values: Sequence[Any],
+    settings: Settings,
+    *,
+    grid: Size = (1, 1, 1),
+    block: Size = (1, 1, 1),
+    cluster: Size = (1, 1, 1),
+    smem: int = 0,
+    entry: str | None = None,
+    in_place: Collection[str] = (),
+) -> EmulationReport:
+    name, arguments = bind(text, entry, values, in_place)
+    tensors = [a for a in arguments if a.array is not None]
+    shape = cluster_size(name, cluster)
+    launch = Launch(
+        ptx=text,
+        entry=name,
+        grid=grid_size(name, grid, {}, shape),
+        block=block_size(name, block),
+        cluster=shape,
+        smem_bytes=smem,
+        unit_bytes=tuple(a.array.nbytes for a in tensors if a.array is not None),
+        dims=(0,) * len(tensors),
+    )
+    settings.check(name)
+    return observe(
+        launch,
+        [a.array for a in tensors if a.array is not None],
+        "".join(a.role for a in tensors),
+        settings,
+        outputs={a.name: a.array for a in tensors if a.role != "i"},
+        scalars={i: a.scalar for i, a in enumerate(arguments) if a.array is None},
+    )
 
 
 def observe(

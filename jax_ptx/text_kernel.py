@@ -45,7 +45,7 @@ class TextKernel(Declared):
         input_output_aliases: Mapping[int, int] | None,
     ) -> None:
         entries = read_entries(text)
-        name = _chosen(entries, entry)
+        name = chosen_entry(entries, entry)
         parameters = entries[name]
         inputs, outputs = tiles(name, "in_specs", in_specs), tiles(name, "out_specs", out_specs)
         names = tuple(n for n, _ in parameters[: len(inputs) + len(outputs)])
@@ -196,7 +196,8 @@ def read_entries(text: str) -> dict[str, list[tuple[str, str]]]:
     return entries
 
 
-def _chosen(entries: dict[str, list[tuple[str, str]]], entry: str | None) -> str:
+def chosen_entry(entries: dict[str, list[tuple[str, str]]], entry: str | None) -> str:
+    """The entry of that name; None: the only one."""
     found = ", ".join(entries)
     if not entries:
         raise ValueError("ptx_kernel: the text has no .entry")

@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
+import jax_ptx
 from jax_ptx.check import main
 from tests.ffi.emulation import HEADER
 
@@ -50,6 +53,59 @@ def test_a_kernel_with_findings(file: str, capsys) -> None:
     assert "read of 4 bytes at byte offset 400 of parameter 2 (`x`) with 400 bytes" in out
     assert main(["check", file, *PARAMS, "--param", "n=100"]) == 1
     assert "unwritten_output: " in capsys.readouterr().out
+
+
+def test_inputs_from_a_file_and_outputs_into_one(file: str, tmp_path: Path, capsys) -> None:
+    x, saved = np.linspace(-1, 1, 100, dtype=np.float32), tmp_path / "outputs.npz"
+    np.save(tmp_path / "x.npy", x)
+    params = [*PARAMS, "--param", "n=100", "--param", f"x=@{tmp_path}/x.npy", "--save", str(saved)]
+    assert main(["check", file, "--grid", "2", *params]) == 0
+    np.testing.assert_array_equal(np.load(saved)["out"], x / 2)
+    for value, message in (("@none.npy", "cannot read none.npy"), ("@x.npy:out", "neither in nor")):
+        with pytest.raises(SystemExit, match="2"):
+            main(["check", file, *PARAMS, "--param", f"x={value}", "--param", "n=100"])
+        assert message in capsys.readouterr().err
+
+
+# A struct of two floats by value, a scalar, and a tensor that is updated in place.
+AFFINE = f"""{HEADER}
+.visible .entry affine(.param .align 4 .b8 ab[8], .param .u32 n, .param .u64 x)
+{{
+.reg .pred %p<2>; .reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %rd<2>;
+ld.param.f32 %f1, [ab]; ld.param.f32 %f2, [ab+4]; ld.param.u32 %r1, [n]; ld.param.u64 %rd1, [x];
+mov.u32 %r2, %tid.x; setp.ge.u32 %p1, %r2, %r1; @%p1 ret;
+mad.wide.u32 %rd1, %r2, 4, %rd1;
+ld.global.f32 %f3, [%rd1]; fma.rn.f32 %f3, %f3, %f1, %f2; st.global.f32 [%rd1], %f3;
+ret;
+}}
+"""
+
+
+def test_any_text_against_numpy() -> None:
+    x, ab = np.arange(10, dtype=np.float32), np.array([2, 3], np.float32).tobytes()
+    report = jax_ptx.emulate(AFFINE, ab, 7, x, block=32, in_place=["x"], race_check=True)
+    np.testing.assert_array_equal(report.outputs["x"][:7], 2 * x[:7] + 3)
+    np.testing.assert_array_equal(report.outputs["x"][7:], x[7:])
+    out, ones = jax.ShapeDtypeStruct((100,), np.float32), np.ones(100, np.float32)
+    report = jax_ptx.emulate(SCALE, out, 0.5, ones, np.int32(100), grid=2, block=64)
+    np.testing.assert_array_equal(report.outputs["out"], ones / 2)
+    with pytest.raises(jax_ptx.EmulationError, match=r"parameter 2 .`x`. with 400 bytes"):
+        jax_ptx.emulate(SCALE, out, 0.5, ones, 101, grid=2, block=64)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        ((b"", 7), {}, r"its 3 parameters are ab \(.b8\[\]\), n \(.u32\), x \(.u64\); 2 values"),
+        ((1.0, 7, np.ones(3)), {}, r"the parameter ab is a struct, .b8\[\]: pass its bytes"),
+        ((bytes(8), "7x", np.ones(3)), {}, "the parameter n is .u32: pass a number.*got '7x'"),
+        ((bytes(8), 7, np.ones(3)), {"in_place": ["y"]}, "in_place names 'y'"),
+        ((bytes(4), 7, np.ones(3)), {"in_place": ["x"]}, "ab"),
+    ],
+)
+def test_values_that_do_not_fit_a_text(values, options, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        jax_ptx.emulate(AFFINE, *values, **options)
 
 
 def test_a_text_that_does_not_parse(tmp_path: Path, capsys) -> None:
