@@ -133,6 +133,7 @@ class Signature:
         Raises:
             TypeError: a wrong number of arguments, or one that is no array, or of another dtype.
             ValueError: a wrong rank or dimension, or a variable with two values.
+            NotImplementedError: a PyTorch tensor that no kernel can be launched on.
         """
         if len(arrays) != len(self.in_specs):
             names = ", ".join(self.parameters[: len(self.in_specs)])
@@ -140,6 +141,7 @@ class Signature:
                 f"{self.kernel}: expected {_count(len(self.in_specs), 'input')} ({names}), "
                 f"got {len(arrays)}; outputs are returned, not passed"
             )
+        self._refuse_tensors(arrays)
         bound = Bound(self.check_variables(given), {})
         origin = dict.fromkeys(given, "the keyword argument")
         for name, spec, array in zip(self.parameters, self.in_specs, arrays, strict=False):
@@ -155,6 +157,16 @@ class Signature:
         if free:
             raise ValueError(f"{self.kernel}: no input has the run-time dimension {free[0]!r}")
         return bound
+
+    def _refuse_tensors(self, arrays: Sequence[Any]) -> None:
+        # Before all else: a compiler that traces this would stumble over what follows, with its own words.
+        if any(map(is_torch, arrays)):
+            from jax_ptx.torch.refusals import refuse  # imports PyTorch: only where it is in use
+
+            pairs = [
+                pair for pair in zip(self.parameters, arrays, strict=False) if is_torch(pair[1])
+            ]
+            refuse(self.kernel, [f"argument {name}" for name, _ in pairs], [t for _, t in pairs])
 
     def _check_dtype(self, name: str, dtype: DType, array: Any) -> None:
         if not (isinstance(array, jax.Array | np.ndarray | np.generic) or is_torch(array)):
@@ -224,9 +236,11 @@ class Signature:
         if any(map(is_torch, arrays)):
             if not all(map(is_torch, arrays)):
                 raise TypeError(f"{self.kernel}: PyTorch tensors and other arrays in one call")
-            from jax_ptx import torch as bridge  # imports PyTorch: only where it is in use
+            from jax_ptx.torch.launch import (
+                call_checked,
+            )  # imports PyTorch: only where it is in use
 
-            outputs = bridge.call(launch, arrays, results, self.aliases)
+            outputs = call_checked(launch, arrays, results, self.aliases)
         else:
             for name, array in zip(self.parameters, arrays, strict=False):
                 if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd import forward_ad
 
 from jax_ptx import _ext
 from jax_ptx.launch import Launch
+from jax_ptx.torch.refusals import refuse
 
 
 def call(
@@ -35,12 +34,22 @@ def call(
 
     Raises:
         NotImplementedError: autograd would need a derivative, which a kernel does not have; or a tensor
-            is one of torch.func's, or has no memory, as those that torch.compile and torch.export trace with.
+            is one of torch.func's, or has no memory of its own; or something traces, which would not see
+            the launch.
         TypeError: PyTorch has no dtype of a result's name.
         ValueError: the operands are not on one device, or it is neither a CPU nor an NVIDIA GPU.
     """
-    _refuse_autograd(launch, tensors)
-    _refuse_without_memory(launch, tensors)
+    refuse(launch.entry, [f"operand {index}" for index in range(len(tensors))], tensors)
+    return call_checked(launch, tensors, results, aliases)
+
+
+def call_checked(
+    launch: Launch,
+    tensors: Sequence[torch.Tensor],
+    results: Sequence[tuple[tuple[int, ...], str]],
+    aliases: Sequence[tuple[int, int]] = (),
+) -> list[torch.Tensor]:
+    """`call` of tensors that `refuse` has let pass."""
     device = _common_device(launch, tensors)
     run = _runner(launch)
     operands = [run.operand(tensor.detach()) for tensor in tensors]
@@ -60,8 +69,6 @@ def current_stream(device: int) -> int:
 
 # The same without the object around it, which costs more than the launch; a build without CUDA lacks it.
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", current_stream)
-
-_is_functorch_wrapped_tensor: Any = vars(torch._C)["_functorch"].is_functorch_wrapped_tensor
 
 _ALIGNMENT_BYTES = 32  # of the widest access of any target, ld.global.v8.b32 of sm_100
 
@@ -125,34 +132,6 @@ class Runner:
         for tensor in results:
             places += (tensor.data_ptr(), tensor.nbytes)
         enqueue(device, current_stream(device), *places)
-
-
-def _refuse_autograd(launch: Launch, tensors: Sequence[torch.Tensor]) -> None:
-    for index, tensor in enumerate(tensors):
-        reverse = torch.is_grad_enabled() and tensor.requires_grad
-        if reverse or forward_ad.unpack_dual(tensor).tangent is not None:
-            raise NotImplementedError(
-                f"{launch.entry}: operand {index} requires a gradient, and a kernel has no "
-                "derivative; call it under torch.no_grad(), or inside a torch.autograd.Function"
-            )
-
-
-def _refuse_without_memory(launch: Launch, tensors: Sequence[torch.Tensor]) -> None:
-    """What a transformation or a tracer wraps: its address is none, or another tensor's."""
-    # An empty tensor made here tells what becomes of the results.
-    for tensor in (*tensors, torch.empty(0)):
-        if _is_functorch_wrapped_tensor(tensor):
-            raise NotImplementedError(
-                f"{launch.entry}: a kernel takes plain tensors, and this one belongs to torch.func (vmap, "
-                "functionalize); give the kernel the batch as a dimension, or wrap the call in a "
-                "torch.library.custom_op and say with register_vmap what to do"
-            )
-        if isinstance(tensor, FakeTensor):
-            raise NotImplementedError(
-                f"{launch.entry}: a FakeTensor has no memory, and a kernel needs it; for torch.compile and "
-                "torch.export wrap the call in a torch.library.custom_op, and say with register_fake what "
-                "shapes its results have"
-            )
 
 
 def _common_device(launch: Launch, tensors: Sequence[torch.Tensor]) -> torch.device:
