@@ -200,13 +200,11 @@ def chosen_entry(entries: dict[str, list[tuple[str, str]]], entry: str | None) -
     """The entry of that name; None: the only one."""
     found = ", ".join(entries)
     if not entries:
-        raise ValueError("ptx_kernel: the text has no .entry")
+        raise ValueError("the PTX text has no .entry")
     if entry is None:
         if len(entries) > 1:
-            raise ValueError(
-                f"ptx_kernel: the text has several entries, choose one by entry=: {found}"
-            )
+            raise ValueError(f"the PTX text has several entries, choose one by entry=: {found}")
         return next(iter(entries))
     if entry not in entries:
-        raise ValueError(f"ptx_kernel: the text has no entry {entry!r}; it has {found}")
+        raise ValueError(f"the PTX text has no entry {entry!r}; it has {found}")
     return entry

@@ -263,9 +263,13 @@ def test_arguments_that_mean_nothing(settings, error, message) -> None:
 
 
 def test_what_is_no_kernel() -> None:
-    text: Any = "text"
-    with pytest.raises(TypeError, match="takes a kernel that @kernel or ptx_kernel made, or a La"):
-        jax_ptx.emulate(text, np.ones(4, np.float32))
+    number: Any = 5
+    with pytest.raises(
+        TypeError, match="takes a kernel that @kernel or ptx_kernel made, a Launch or"
+    ):
+        jax_ptx.emulate(number, np.ones(4, np.float32))
+    with pytest.raises(ValueError, match=r"the PTX text has no \.entry"):
+        jax_ptx.emulate("text", np.ones(4, np.float32))
     with pytest.raises(TypeError, match="expected 1 input"):
         jax_ptx.emulate(double)
     with pytest.raises(NotImplementedError, match=r"unknown instruction `frob\.u32`"):
