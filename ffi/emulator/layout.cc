@@ -16,6 +16,7 @@ using ptx::Variable;
 
 constexpr size_t kMaxCallDepth = 64;
 constexpr uint64_t kMaxRegisterBytes = uint64_t{256} << 20;  // a warp
+constexpr uint64_t kMaxGlobalBytes = uint64_t{4} << 30;      // all variables of a kernel
 constexpr uint64_t kMaxLocalBytes = 512 * 1024;              // a thread, as on hardware
 
 class Maker {
@@ -63,7 +64,8 @@ Status Maker::FindFunctions() {
     if (instruction.op != Op::kCall || !module_.functions[instruction.target].is_defined) continue;
     int& callee = state[instruction.target];
     if (callee == 1 || path.size() == kMaxCallDepth) {
-      return Unimplemented("PTX line " + std::to_string(instruction.line) + ": `" +
+      return Unimplemented("kernel `" + std::string(entry_.name) + "`: PTX line " +
+                           std::to_string(instruction.line) + ": `" +
                            std::string(instruction.text.substr(0, 80)) +
                            "`: recursive or very deep calls are not supported");
     }
@@ -144,7 +146,7 @@ Status Maker::LayOutVariables() {
     for (uint32_t variable : function.results) UseVariable(variable);
     for (uint32_t variable : function.arguments) UseVariable(variable);
   }
-  uint64_t shared = 0, local = 0, dynamic_align = 16;
+  uint64_t shared = 0, local = 0, global = 0, dynamic_align = 16;
   auto place = [](uint64_t* end, const Variable& variable) {
     uint64_t begin = (*end + variable.align - 1) / variable.align * variable.align;
     *end = begin + variable.bytes;
@@ -169,12 +171,19 @@ Status Maker::LayOutVariables() {
         if (program_->globals.size() == kMaxVariables) {
           return ResourceExhausted("the kernel uses more than 4096 global variables");
         }
+        global += variable.bytes;
         address = VariableSlot(program_->globals.size());
         program_->globals.push_back(index);
     }
     if (shared > kMaxSharedBytes) {
       return ResourceExhausted("the kernel's static shared memory exceeds the limit of " +
                                std::to_string(kMaxSharedBytes) + " bytes");
+    }
+    if (global > kMaxGlobalBytes) {
+      return ResourceExhausted("kernel `" + std::string(entry_.name) +
+                               "`: the .global and .const variables that it uses exceed the limit "
+                               "of " +
+                               std::to_string(kMaxGlobalBytes) + " bytes");
     }
     if (local > kMaxLocalBytes) {
       return ResourceExhausted(

@@ -73,7 +73,8 @@ Outcome Isspacep(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;
   bool is_own = i.Has(Mod::kShared) || i.Has(Mod::kSharedCta);
   uint32_t own = w.cta->rank + 1;
-  uint64_t parameters = w.cta->cluster->launch->program->parameters >> kSlotBits;
+  const Launch& launch = *w.cta->cluster->launch;
+  uint64_t parameters = launch.program->parameters >> kSlotBits;
   uint32_t holds = CollectLanes(mask, [&](int l) {
     uint64_t slot = a[l] >> kSlotBits;
     if (i.Has(Mod::kLocal)) return slot == kLocalSlot;
@@ -81,7 +82,11 @@ Outcome Isspacep(Warp& w, const Step& s, uint32_t mask) {
     if (i.Has(Mod::kSharedCluster)) return slot == kSharedSlot;
     uint32_t rank = static_cast<uint32_t>(a[l]) >> kSharedRankShift;
     if (is_own) return slot == kSharedSlot && (rank == 0 || rank == own);
-    return i.Has(Mod::kGlobal) && slot != kSharedSlot && slot != kLocalSlot && slot != parameters;
+    bool is_variable = slot - kFirstVariableSlot < launch.variables.size();
+    bool is_constant = slot != parameters && is_variable &&
+                       !launch.variables[slot - kFirstVariableSlot].is_writable;
+    if (i.Has(Mod::kConst)) return is_constant;
+    return slot != kSharedSlot && slot != kLocalSlot && slot != parameters && !is_constant;
   });
   w.SetPredicate(s.args[0], mask, holds);
   return Outcome::kNext;

@@ -155,13 +155,19 @@ Status Parser::Initialiser(Type element, Variable* variable) {
   return depth == 0 ? Status() : Fail("expected `}`");
 }
 
+Status Parser::Alignment(uint64_t* align) {
+  JAX_PTX_RETURN_IF_ERROR(Integer(1024, align));
+  bool is_power = *align != 0 && (*align & (*align - 1)) == 0;
+  return is_power ? Status() : Fail("an alignment is a power of two");
+}
+
 Status Parser::VariableDeclaration(Space space, bool is_extern) {
   uint64_t align = 0;
   uint64_t vector = 1;
   Type type = Type::kNone;
   while (token_.kind == Token::Kind::kDotted && type == Type::kNone) {
     if (Accept(".align")) {
-      JAX_PTX_RETURN_IF_ERROR(Integer(1024, &align));
+      JAX_PTX_RETURN_IF_ERROR(Alignment(&align));
     } else if (Accept(".v2")) {
       vector = 2;
     } else if (Accept(".v4")) {
@@ -176,7 +182,6 @@ Status Parser::VariableDeclaration(Space space, bool is_extern) {
   }
   if (type == Type::kNone) return Fail("expected a type");
   if (align == 0) align = Bytes(type) * vector;
-  if ((align & (align - 1)) != 0) return Fail("an alignment is a power of two");
   do {
     Token at = token_;
     Variable variable;
@@ -233,7 +238,7 @@ Status Parser::KernelParameters(Function* function) {
       bool is_pointer = parameter.type != Type::kNone;  // .u64 .ptr .align 16: of what it points to
       if (Accept(".align")) {
         uint64_t value = 0;
-        JAX_PTX_RETURN_IF_ERROR(Integer(1024, &value));
+        JAX_PTX_RETURN_IF_ERROR(Alignment(&value));
         if (!is_pointer) align = value;
         continue;
       }
@@ -248,7 +253,6 @@ Status Parser::KernelParameters(Function* function) {
     uint64_t bytes = 0;
     JAX_PTX_RETURN_IF_ERROR(ArraySize(parameter.type, &is_open, &bytes, &is_array));
     if (align == 0) align = Bytes(parameter.type);
-    if ((align & (align - 1)) != 0) return Fail("an alignment is a power of two");
     offset = (offset + static_cast<uint32_t>(align) - 1) & ~(static_cast<uint32_t>(align) - 1);
     if (is_open || bytes > kMaxParameterBytes || offset + bytes > kMaxParameterBytes) {
       return Fail("the parameters take more than 32,764 bytes");
@@ -280,7 +284,7 @@ Status Parser::FunctionParameters(std::vector<uint32_t>* variables) {
     Type type = Type::kNone;
     while (token_.kind == Token::Kind::kDotted) {
       if (Accept(".align")) {
-        JAX_PTX_RETURN_IF_ERROR(Integer(1024, &align));
+        JAX_PTX_RETURN_IF_ERROR(Alignment(&align));
         continue;
       }
       type = FindType(token_.text.substr(1));
@@ -289,7 +293,6 @@ Status Parser::FunctionParameters(std::vector<uint32_t>* variables) {
     }
     if (type == Type::kNone) return Fail("expected a parameter type");
     if (align == 0) align = Bytes(type);
-    if ((align & (align - 1)) != 0) return Fail("an alignment is a power of two");
     variable.align = static_cast<uint32_t>(align);
     JAX_PTX_RETURN_IF_ERROR(Word(&variable.name));
     bool is_open = false, is_array = false;

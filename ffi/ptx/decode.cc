@@ -1,5 +1,7 @@
 #include "ptx/decode.h"
 
+#include <algorithm>
+
 #include "ptx/operands.h"
 
 namespace jax_ptx::ptx {
@@ -92,10 +94,6 @@ Status Decoder::Match(const Form& form) {
 
 Status Decoder::Run() {
   FormRange forms = FindForms(statement_.opcode.text);
-  if (forms.first == nullptr) {
-    return Unimplemented(At(statement_.opcode) + ": unknown instruction " +
-                         Quoted(Spelling(statement_)));
-  }
   // Several rows may share their modifiers and differ in the number of operands: the first whose
   // operands fit wins.
   Status failure;
@@ -153,6 +151,18 @@ Status Decoder::Run() {
 
 std::string At(const Token& token) {
   return "PTX line " + std::to_string(token.line) + ", column " + std::to_string(token.column);
+}
+
+Status CheckOpcode(const Statement& statement) {
+  if (FindForms(statement.opcode.text).first != nullptr) return {};
+  static constexpr std::string_view kKnown[] = {"alloca", "istypep", "stackrestore", "stacksave",
+                                                "suld",   "suq",     "sured",        "sust",
+                                                "tex",    "tld4",    "txq"};
+  bool is_known =
+      std::find(std::begin(kKnown), std::end(kKnown), statement.opcode.text) != std::end(kKnown);
+  std::string name = Quoted(Spelling(statement));
+  return Unimplemented(At(statement.opcode) + ": " +
+                       (is_known ? name + " is not supported" : "unknown instruction " + name));
 }
 
 Status Decode(const Statement& statement, const Requirement& provides, Symbols* symbols,

@@ -40,6 +40,9 @@ struct Statement {
 
 std::string At(const Token& token);  // "PTX line 3, column 5"
 
+// Refuses an instruction of which no form is known, whatever its operands look like.
+Status CheckOpcode(const Statement& statement);
+
 // Appends the instruction to `function`. `provides`: the text's version and target.
 Status Decode(const Statement& statement, const Requirement& provides, Symbols* symbols,
               Function* function);

@@ -107,7 +107,7 @@ constexpr Form kForms[] = {
     {"wmma", Op::kWmmaMma,
      "mma sync aligned row|col row|col m16n16k16 s32 u8|s8 u8|s8 s32 satfinite?",
      ">{8 s32} {2 b32} {2 b32} {8 s32}"},
-    {"wmma", Op::kWmmaMma, "mma sync aligned row|col row|col m8n8k4 rn? f64 f64 f64 f64",
+    {"wmma", Op::kWmmaMma, "mma sync aligned row|col row|col m8n8k4 rn? f64 f64 f64 f64 rn?",
      ">{2 f64} {1 f64} {1 f64} {2 f64}"},
     // Exchange between lanes (9.7.9.5 and on).
     {"shfl", Op::kShfl, "sync up|down|bfly|idx b32", ">T|p T u32 u32 u32"},

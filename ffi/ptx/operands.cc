@@ -1,5 +1,6 @@
 #include "ptx/operands.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace jax_ptx::ptx {
@@ -16,6 +17,14 @@ namespace {
 // The one-operand moves of addresses and special registers; everything else wants registers.
 bool TakesSymbols(Op op) {
   return op == Op::kMov || op == Op::kCvta || op == Op::kMapa || op == Op::kGetctarank;
+}
+
+// Special registers of the ISA that nothing here has a value for.
+bool IsUnmodelled(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {"%reserved_smem_offset_", "%envreg", "%pm",
+                                            "%current_graph_exec"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [=](auto prefix) { return name.substr(0, prefix.size()) == prefix; });
 }
 
 // Single results that may be left out; a vector or a pair of results may do without some.
@@ -178,6 +187,9 @@ Status OperandReader::AddWord(std::string_view type_name, bool is_destination, c
   if (symbol != nullptr && symbol->kind == Symbol::Kind::kFunction)
     return Unimplemented(At(atom.at) + ": " + Quoted(atom.word) +
                          " is a function; addresses of functions are not supported");
+  if (symbol == nullptr && IsUnmodelled(atom.word))
+    return Unimplemented(At(atom.at) + ": " + Quoted(statement_.text) + ": the special register " +
+                         std::string(atom.word) + " is not supported");
   if (symbol == nullptr || symbol->kind != Symbol::Kind::kRegister)
     return Wrong(atom.at, Quoted(atom.word) + " is not declared");
   operand.kind = Operand::Kind::kRegister;

@@ -254,8 +254,8 @@ Status Parser::ParseInstruction(Function* function, const Atom* guard) {
   if (function->code.size() >= kMaxInstructions)
     return ResourceExhausted(At(token_) + ": more than " + std::to_string(kMaxInstructions) +
                              " instructions");
+  JAX_PTX_RETURN_IF_ERROR(CheckOpcode(statement));
   if (statement.opcode.text == "call") return ParseCall(&statement, function);
-
   std::string_view label;
   uint32_t table = kNone;
   if (statement.opcode.text == "bra") {

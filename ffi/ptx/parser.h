@@ -30,6 +30,7 @@ class Parser {
   Status SkipBraces();
   Status Offset(int64_t* offset);
   Status Integer(uint64_t limit, uint64_t* value);
+  Status Alignment(uint64_t* align);
   Status Word(std::string_view* word);
   Status Body(Function* function);
   Status BodyStatement(Function* function, bool* done);

@@ -240,6 +240,24 @@ def test_quad_pairs(layout: str, d: str):
         np.testing.assert_allclose(got.view(np.float32), expected.view(np.float32), rtol=1e-5)
 
 
+@pytest.mark.parametrize("types", ["rn.f64.f64.f64.f64", "f64.f64.f64.f64.rn"])
+def test_wmma_of_float64(types: str):
+    """nvcc writes the rounding last."""
+    random = np.random.default_rng(4)
+    a, b = random.integers(-9, 9, (8, 4)) / 4, random.integers(-9, 9, (4, 8)) / 4
+    text = kernel(
+        f"""wmma.load.a.sync.aligned.row.m8n8k4.f64 {{%fd1}}, [%a], 4;
+        wmma.load.b.sync.aligned.row.m8n8k4.f64 {{%fd2}}, [%b], 8;
+        mov.f64 %fd3, 0d3FF0000000000000;
+        wmma.mma.sync.aligned.row.row.m8n8k4.{types} {{%fd4, %fd5}}, {{%fd1}}, {{%fd2}}, {{%fd3, %fd3}};
+        wmma.store.d.sync.aligned.row.m8n8k4.f64 [%y], {{%fd4, %fd5}}, 8;""",
+        ["a", "b", "y"],
+    )
+    y = np.zeros((8, 8))
+    emulate(text, [a, b, y])
+    np.testing.assert_array_equal(y, a @ b + 1)
+
+
 def test_what_is_not_emulated_is_refused_by_name():
     for line in (
         "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32 {%f0, %f1, %f2, %f3},"

@@ -330,6 +330,18 @@ st.global.v2.u64 [%rd4], {{%rd7, %rd6}}; ld.u64 %rd4, [%rd3]; st.global.u64 [%rd
 """
 
 
+def test_constants_are_no_global_memory():
+    body = """mov.u64 %rd1, c; cvta.const.u64 %rd1, %rd1; mov.u64 %rd7, 0;
+    isspacep.const %p1, %rd1; @%p1 add.u64 %rd7, %rd7, 1;
+    isspacep.global %p1, %rd1; @%p1 add.u64 %rd7, %rd7, 2;
+    isspacep.const %p1, %y; @%p1 add.u64 %rd7, %rd7, 4;
+    isspacep.global %p1, %y; @%p1 add.u64 %rd7, %rd7, 8;
+    st.global.u64 [%y], %rd7;"""
+    y = np.zeros(1, np.uint64)
+    emulate(kernel(body, ["y"], before=".const .b64 c = 5;\n"), [y], block=(1, 1, 1))
+    assert y.tolist() == [9]
+
+
 def test_a_parameter_has_an_address():
     x, y = np.zeros(1, np.uint64), np.zeros(3, np.uint64)
     text = kernel(PARAMETERS.format(""), before=".const .b64 c = 5;\n")

@@ -28,7 +28,7 @@ UNKNOWN = {
     "add.foo.u32 %r1, %r2, %r3;": "`add.foo.u32` is not among the known forms: add ",
     "mul.u32 %r1, %r2, %r3;": "`mul.u32` is not among the known forms",
     "wgmma.fence.sync.aligned;": "unknown instruction `wgmma.fence.sync.aligned`",
-    "tex.2d.v4.f32.f32 %r1, %r2;": "unknown instruction",
+    "tex.2d.v4.f32.f32 %r1, %r2;": "`tex.2d.v4.f32.f32` is not supported",
 }
 
 
@@ -95,7 +95,19 @@ def test_what_is_refused_by_name():
         kernel("call %rd1, ();"), NotImplementedError, 2
     )
     recursion = f"{HEADER}.func f() {{ call f; ret; }} .entry k(.param .u64 y) {{ call f; ret; }}"
-    assert "recursive or very deep calls" in refusal(recursion, NotImplementedError)
+    message = refusal(recursion, NotImplementedError)
+    assert message.startswith("emulator: kernel `k`: PTX line") or "kernel `k`: PTX line" in message
+    assert "recursive or very deep calls" in message
+    for special in ("%reserved_smem_offset_1", "%reserved_smem_offset_cap", "%envreg2"):
+        message = refusal(kernel(f"mov.u32 %r1, {special};"), NotImplementedError, 2)
+        assert f"the special register {special} is not supported" in message
+    for line in (
+        "tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1}]",
+        "suld.b.1d.b32.trap %r1, [%rd1, {%r2}]",
+        "alloca.u64 %rd1, 16",
+    ):
+        message = refusal(kernel(f"{line};"), NotImplementedError, 2)
+        assert f"`{line.split()[0]}` is not supported" in message
     assert "only .address_size 64" in refusal(
         ".version 8.0 .target sm_80 .address_size 32", NotImplementedError
     )
@@ -108,6 +120,12 @@ def test_limits():
     assert "expected an integer of at most" in refusal(huge)
     huge = f"{HEADER}.global .b8 a[1000000][1000000]; .entry k(.param .u64 y) {{ ret; }}"
     assert "a variable of more than" in refusal(huge, RuntimeError)
+    names = ("a", "b", "c", "d", "e")
+    much = "".join(f".global .b8 {name}[1000000000]; " for name in names)
+    much = kernel("".join(f"mov.u64 %rd1, {name}; " for name in names), before=much)
+    assert "variables that it uses exceed the limit of 4294967296 bytes" in refusal(
+        much, RuntimeError, 2
+    )
     local = f"{HEADER}.entry k(.param .u64 y) {{ .local .b8 a[1000000]; .reg .b64 %r; mov.u64 %r, a; ret; }}"
     assert "local memory exceeds the limit" in refusal(local, RuntimeError)
     deep = f"{HEADER}.entry k(.param .u64 y) {{ " + "{" * 100_000
