@@ -93,13 +93,22 @@ nb::dict Observe(nb::dict attributes, nb::sequence list, const std::string& role
   emulator::Options options;
   options.observation = &observation;
   options.turns = {ToSchedule(nb::cast<std::string>(settings["schedule"])),
-                   nb::cast<uint64_t>(settings["seed"])};
+                   nb::cast<uint64_t>(settings["seed"]),
+                   [since = uint64_t{0}](uint64_t steps) mutable {
+                     constexpr uint64_t kPatience = 1 << 18;  // steps: some hundredths of a second
+                     since += steps + 64;                     // CTAs that do little take time too
+                     if (since < kPatience) return false;
+                     since = 0;
+                     nb::gil_scoped_acquire acquire;
+                     return PyErr_CheckSignals() != 0;
+                   }};
   if (const auto limit = nb::cast<uint64_t>(settings["step_limit"])) options.step_limit = limit;
   Status status;
   {
     nb::gil_scoped_release release;
     status = Emulate(holder.record, buffers, given, options, ParallelForOnThreads);
   }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();  // Ctrl-C, say
   if (!observation.has_fault) RaiseIfError(status);
   return ToPython(observation);
 }

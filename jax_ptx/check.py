@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from jax_ptx.text_kernel import read_entries
 
 _DESCRIPTION = """\
 Runs a kernel of a PTX file in the emulator, with generated inputs, and prints what it found and counted.
-The exit status is 0 when nothing was found, 1 when something was, or when the text does not parse, and
-2 for a wrong command.
+The exit status is 0 when nothing was found, 1 when something was, or when the text does not parse,
+2 for a wrong command, and 130 after Ctrl-C.
 """
 _EPILOG = """\
 Each parameter of the entry takes a --param:
@@ -71,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except OSError as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except (TypeError, ValueError, NotImplementedError, RuntimeError) as error:
         print(error)  # the text does not parse, or a limit does not hold
         return 1
@@ -114,6 +118,8 @@ def _dim3(text: str) -> Dim3:
     sizes = [int(size) for size in text.split(",")]
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
         raise argparse.ArgumentTypeError(f"expected up to three sizes, X,Y,Z, got {text!r}")
+    if max(sizes) >= 2**31:
+        raise argparse.ArgumentTypeError(f"a size is below 2**31, got {text!r}")
     x, y, z = [*sizes, 1, 1][:3]
     return x, y, z
 

@@ -132,8 +132,8 @@ def emulate(
             the same value are no race, nor are atomics among themselves.
         schedule: whose turn it is. "round_robin": each warp until it waits; "shuffled": a few
             instructions of a random warp at a time; "adversarial": the last warp (with a seed: in an
-            order of its own) whenever it can run, and the last CTA first. A kernel whose results
-            depend on it lacks a barrier.
+            order of its own) whenever it can run, and the last CTA first, unless CTAs wait for
+            smaller numbers. A kernel whose results depend on it lacks a barrier.
         seed: for the schedule.
         step_limit: the most instructions that the warps of a cluster may run; None: 2**27.
         trace: a list that gets a `TraceStep` for each instruction that a warp runs, or the path of a

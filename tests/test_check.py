@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -143,6 +145,7 @@ def test_a_text_that_does_not_parse(tmp_path: Path, capsys) -> None:
             "No such file or directory: '/nonexistent/trace'",
         ),
         (["--entry", "other"], "has no entry 'other'; the file has scale"),
+        (["--grid", "9" * 20], "argument --grid: a size is below 2**31, got '9999"),
         (["--grid", "2,0"], "argument --grid: expected up to three sizes, X,Y,Z, got '2,0'"),
     ],
 )
@@ -173,6 +176,25 @@ def test_the_entry_says_how_many_ctas_a_cluster_has(tmp_path: Path, capsys) -> N
     assert main([*command, "2", "--cluster", "1"]) == 1
     message = ".reqnctapercluster asks for clusters of 2 CTAs, the launch has 1"
     assert message in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("body", ["", "add.u32 %r, 1, 0; L: add.u32 %r, %r, 1; bra L;"])
+def test_ctrl_c_ends_it(tmp_path: Path, body: str) -> None:
+    path = tmp_path / "long.ptx"
+    path.write_text(f"{HEADER}.visible .entry long() .reqntid 32 {{ .reg .b32 %r; {body} ret; }}")
+    command = [sys.executable, "-m", "jax_ptx", "check", str(path), "--grid", str(2**31 - 1)]
+    command += ["--step-limit", str(2**60), "--trace", str(tmp_path / "trace")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            while not (tmp_path / "trace").exists():  # it is made when the run begins
+                assert process.poll() is None
+                time.sleep(0.05)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30) == (b"", b"interrupted\n")
+            assert process.returncode == 130
+        finally:
+            process.kill()
 
 
 def test_as_a_command(file: str) -> None:

@@ -176,6 +176,34 @@ def test_a_correct_kernel_gives_the_same_under_every_schedule_and_number_of_thre
         np.testing.assert_array_equal(report.outputs[0], expected)
 
 
+@pytest.mark.parametrize(
+    "look", ["ld.acquire.gpu.global.u32 %r3, [done];", "atom.or.b32 %r3, [done], 0;"]
+)
+def test_ctas_that_wait_for_smaller_numbers(look: str) -> None:
+    """A chained scan: each CTA takes the sum so far from the one before it."""
+    body = f"""
+    mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %t, 0; @%p1 ret;
+    WAIT: {look} setp.lo.u32 %p2, %r3, %r1; @%p2 bra WAIT;
+    ld.global.f32 %f1, [total]; mad.wide.u32 %rd1, %r1, 4, %x; ld.global.f32 %f2, [%rd1];
+    add.f32 %f1, %f1, %f2; st.global.f32 [total], %f1;
+    mad.wide.u32 %rd1, %r1, 4, %y; st.global.f32 [%rd1], %f1;
+    add.u32 %r1, %r1, 1; st.release.gpu.global.u32 [done], %r1;
+    """
+    variables = ".global .u32 done = 0; .global .f32 total = 0f00000000;\n"
+    made = ptx_kernel(
+        text_of(body, before=variables),
+        in_specs=(Tile(8, f32),),
+        out_specs=(Tile(8, f32),),
+        grid=(8, 1, 1),
+        block=(32, 1, 1),
+    )
+    x = np.arange(8, dtype=np.float32)
+    for schedule, seed in SCHEDULES:
+        report = jax_ptx.emulate(made, x, schedule=schedule, seed=seed, step_limit=100_000)
+        np.testing.assert_array_equal(report.outputs, np.cumsum(x))
+        assert report.counts.bytes["global", "write"] == 8 * 12
+
+
 def test_an_incorrect_kernel_does_not() -> None:
     """Each warp takes the next number; which one, nothing says."""
     body = """

@@ -59,7 +59,7 @@ FAULTS = {
         "misaligned",
         "ld.global.v2.u32 {%r1, %r2}, [%x+4];" + WRITE,
         "PTX line <ld.global.v2> `ld.global.v2.u32 {%r1, %r2}, [%x+4]`, CTA (0,0,0), thread (0,0,0): "
-        "misaligned access: byte offset 4 of parameter 0 (`p_x`) with 256 bytes, is not at a multiple "
+        "misaligned access: byte offset 4 of parameter 0 (`p_x`) with 256 bytes is not at a multiple "
         "of the access's 8 bytes",
         {},
     ),
@@ -110,7 +110,21 @@ FAULTS = {
         ".shared .b64 m;" + WRITE + "mbarrier.init.shared.b64 [m], 2;\n"
         "L: mbarrier.try_wait.parity.shared.b64 %p1, [m], 0;\n@!%p1 bra L;",
         ": deadlock, no thread can go on:\n  CTA (0,0,0): threads 0 wait at PTX line <try_wait> "
-        "`mbarrier.try_wait.parity.shared.b64 %p1, [m], 0`\n  A barrier must be",
+        "`mbarrier.try_wait.parity.shared.b64 %p1, [m], 0`\n  The mbarrier "
+        "at byte offset 0 of `m` in shared memory is in a phase of parity 0, with 2 of 2 arrivals and 0 "
+        "bytes pending.",
+        {"block": 1, "n": 1},
+    ),
+    "a copy of fewer bytes than were announced": (
+        "deadlock",
+        ".shared .align 16 .b32 a[32]; .shared .b64 m;"
+        + WRITE
+        + "mbarrier.init.shared.b64 [m], 1;\nmbarrier.arrive.expect_tx.shared.b64 _, [m], 256;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [a], [%x], 128, [m];\n"
+        "L: mbarrier.test_wait.parity.shared.b64 %p1, [m], 0;\n@!%p1 bra L;",
+        "`mbarrier.test_wait.parity.shared.b64 %p1, [m], 0`\n  The mbarrier at byte offset 0 of `m` in "
+        "shared memory is in a phase of parity 0, with 0 of 1 arrivals and 128 bytes pending: expect_tx "
+        "announced 128 bytes more than copies brought.",
         {"block": 1, "n": 1},
     ),
     "a loop that waits for what nobody does": (
@@ -204,6 +218,23 @@ def test_fault(name: str) -> None:
     message = findings[0].message
     assert message.startswith("emulator: kernel `k`")
     assert with_lines(expected, text) in message
+
+
+def test_a_failed_assertion() -> None:
+    strings = (
+        ".global .b8 what[6] = {120, 32, 62, 32, 48, 0}; .global .b8 file[5] = {97, 46, 99, 117, 0};\n"
+        ".extern .func __assertfail (.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, "
+        ".param .b64 e);\n"
+    )
+    call = """mov.u64 %rd1, what; cvta.global.u64 %rd1, %rd1; mov.u64 %rd2, file;
+    cvta.global.u64 %rd2, %rd2; .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e;
+    st.param.b64 [a], %rd1; st.param.b64 [b], %rd2; st.param.b32 [c], 17; st.param.b64 [d], %rd1;
+    st.param.b64 [e], 1; call __assertfail, (a, b, c, d, e);"""
+    made = ptx_kernel(
+        text_of(call, ["y"], before=strings), in_specs=(), out_specs=(Tile(1, u32),), block=1
+    )
+    with pytest.raises(jax_ptx.EmulationError, match=r"kernel failed: `x > 0`, a\.cu:17"):
+        jax_ptx.emulate(made)
 
 
 def test_what_happens_often_is_said_once() -> None:

@@ -194,6 +194,21 @@ def test_what_it_says_of_a_copy() -> None:
     ) in finding.message
 
 
+def test_what_it_says_of_a_copy_that_only_its_thread_waited_for() -> None:
+    (finding,), _ = found(
+        SHARED + CP + "cp.async.wait_all;\n@!%p8 " + OTHER + WRITE, race_check=True
+    )
+    assert "nothing that orders the two; the thread that copied has waited" in finding.message
+    assert "a barrier such as bar.sync behind the wait would" in finding.message
+
+
+def test_what_it_says_of_a_wait_on_an_mbarrier() -> None:
+    body = "mbarrier.init.shared.b64 [m], 1;\nmbarrier.test_wait.parity.shared.b64 %p1, [m], 0;"
+    (finding, *_), _ = found(SHARED + "@%p9 " + body + WRITE, race_check=True)
+    assert "data race: mbarrier operation on byte offset 0 of `m`" in finding.message
+    assert "\n  and mbarrier operation on it at PTX line" in finding.message
+
+
 def test_writes_of_one_value_are_let_pass() -> None:
     same = "mov.u32 %r1, 7; st.shared.u32 [a], %r1;" + WRITE
     assert found(SHARED + same, race_check=True)[0] == ()
@@ -237,7 +252,8 @@ def test_between_ctas() -> None:
     assert [finding.kind for finding in findings] == ["uninitialised"]
     own_scope = atomic.replace("red.global", "red.relaxed.cta.global")
     findings, _ = found(own_scope, block=32, n=32, grid=2, race_check=True)
-    assert "race" in [finding.kind for finding in findings]
+    (message,) = [finding.message for finding in findings if finding.kind == "race"]
+    assert "a scope of .cta (or .cluster) leaves the other thread out" in message
 
 
 LAST = """

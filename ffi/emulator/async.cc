@@ -88,6 +88,29 @@ bool AddBytes(Warp& w, const Step& s, int lane, uint8_t* place, int64_t bytes) {
   return true;
 }
 
+std::string DescribeMbarrier(const Warp& w, const Step& s, int lane) {
+  const Cluster& cluster = *w.cta->cluster;
+  uint64_t address = AsyncAddress(w, s.args + 1, lane);
+  uint64_t rank = address >> kSharedRankShift & 0xFF;
+  uint64_t offset = address & ((uint64_t{1} << kSharedRankShift) - 1);
+  if (rank > cluster.ctas.size() || offset + 8 > cluster.launch->shared_bytes) return {};
+  Mbarrier barrier = LoadMbarrier((rank == 0 ? *w.cta : cluster.ctas[rank - 1]).shared + offset);
+  int64_t bytes = barrier.bytes;
+  std::string text = "The mbarrier at " + MeaningOf(w, Space::kShared, address).text +
+                     " is in a phase of parity " + std::to_string(barrier.phase) + ", with " +
+                     std::to_string(barrier.pending) + " of " + std::to_string(barrier.expected) +
+                     " arrivals and " + Bytes(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))) +
+                     " pending";
+  if (bytes > 0) {
+    text += ": expect_tx announced " + Bytes(static_cast<uint64_t>(bytes)) +
+            " more than copies brought";
+  } else if (bytes < 0) {
+    text += ": copies brought " + Bytes(static_cast<uint64_t>(-bytes)) +
+            " more than expect_tx announced";
+  }
+  return text + ".";
+}
+
 namespace {
 
 // mbarrier.init, inval, expect_tx, complete_tx, pending_count.

@@ -155,6 +155,13 @@ Status Compiler::EmitCall(const Instruction& i, const Operand* operands) {
     bool has_result = i.operand_count != 0 && operands[0].is_destination;
     program_->numbers.push_back(
         has_result ? static_cast<uint32_t>(VariableAddress(operands[0].variable)) : kNone);
+    uint32_t first = has_result ? 1 : 0;
+    program_->numbers.push_back(i.operand_count - first);
+    for (uint32_t k = first; k < i.operand_count; ++k) {
+      bool is_variable = operands[k].variable != kNone;
+      program_->numbers.push_back(
+          is_variable ? static_cast<uint32_t>(VariableAddress(operands[k].variable)) : kNone);
+    }
     AddStep(step, i);
     return {};
   }

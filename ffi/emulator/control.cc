@@ -1,4 +1,7 @@
 // Branches, calls, returns, exits and traps (PTX ISA 9.7.12).
+#include <algorithm>
+#include <cstring>
+
 #include "emulator/barrier.h"
 #include "emulator/compile.h"
 #include "emulator/handlers.h"
@@ -103,16 +106,52 @@ Outcome CopyResults(Warp& w, const Step& s, uint32_t mask) {
   return Outcome::kNext;
 }
 
+namespace {
+
+// The text of a module variable at a generic address, or nothing.
+std::string TextAt(const Launch& launch, uint64_t address) {
+  constexpr uint64_t kMost = 200;
+  uint64_t number = (address >> kSlotBits) - kFirstVariableSlot;
+  if (number >= launch.variables.size()) return {};
+  const Region& region = launch.variables[number];
+  if (address < region.begin || address >= region.end) return {};
+  const auto* text = reinterpret_cast<const char*>(region.host + (address - region.begin));
+  return std::string(text, strnlen(text, std::min(kMost, region.end - address)));
+}
+
+// __assertfail(expression, file, line, function, character size): what it says, where readable.
+std::string Assertion(const Warp& w, const Step& s, int lane) {
+  const Launch& launch = *w.cta->cluster->launch;
+  const uint32_t* arguments = s.args + 2;
+  auto argument = [&](uint32_t k, size_t bytes) {
+    uint64_t value = 0;
+    bool is_there = k < s.args[1] && arguments[k] <= launch.program->local_bytes &&
+                    launch.program->local_bytes - arguments[k] >= bytes;
+    const uint8_t* local = w.local + static_cast<size_t>(lane) * launch.program->local_bytes;
+    if (is_there) std::memcpy(&value, local + arguments[k], bytes);
+    return value;
+  };
+  std::string expression = TextAt(launch, argument(0, 8)), file = TextAt(launch, argument(1, 8));
+  std::string text = "an assertion of the kernel failed";
+  if (!expression.empty()) text += ": `" + expression + "`";
+  if (!file.empty()) text += ", " + file + ":" + std::to_string(argument(2, 4));
+  return text;
+}
+
+}  // namespace
+
 Outcome CallUndefined(Warp& w, const Step& s, uint32_t mask) {
   std::string name(w.cta->cluster->launch->program->module->functions[s.source->target].name);
-  Report(w, s, __builtin_ctz(mask),
-         name == "__assertfail" ? "an assertion of the kernel failed"
+  int lane = __builtin_ctz(mask);
+  Report(w, s, lane,
+         name == "__assertfail" ? Assertion(w, s, lane)
                                 : "the kernel calls `" + name + "`, which has no body here",
          Kind::kStopped);
   return Outcome::kFault;
 }
 
-// Nothing is printed. args: the local address of the result, or kNone.
+// Nothing is printed. args of both: the local address of the result, or kNone; how many arguments,
+// and their local addresses.
 Outcome CallPrintf(Warp& w, const Step& s, uint32_t mask) {
   if (s.args[0] == kNone) return Outcome::kNext;
   size_t stride = w.cta->cluster->launch->program->local_bytes;

@@ -182,8 +182,8 @@ Handler Select24(const Instruction& i) {
 }
 
 // add.cc, addc, sub.cc, subc, mad.lo.cc, madc …: a (times b) plus or minus, with CC.CF per lane.
-// Hardware subtracts by adding ~b and a carry, so CF is set when nothing is borrowed; it shows where
-// addc follows sub.cc, as in nvcc's division of 128 bits.
+// Hardware subtracts by adding ~b and a carry, so CF is set when nothing is borrowed; it shows
+// where addc follows sub.cc, as in nvcc's division of 128 bits.
 template <class T>
 Outcome Carry(Warp& w, const Step& s, uint32_t mask) {
   const Instruction& i = *s.source;

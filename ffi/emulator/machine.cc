@@ -204,6 +204,60 @@ bool NeedsOrder(const Program& program) {
   });
 }
 
+// What the kernel may change, besides results that start without a value.
+using Contents = std::vector<std::pair<const Region*, std::vector<uint8_t>>>;
+Contents Save(const Launch& launch) {
+  Contents contents;
+  for (const auto* regions : {&launch.tensors, &launch.variables}) {
+    for (const Region& region : *regions) {
+      if (!region.is_writable) continue;
+      contents.push_back({&region, {region.host, region.host + (region.end - region.begin)}});
+    }
+  }
+  return contents;
+}
+
+Finding RunClusters(const Launch& launch, int64_t clusters, bool is_reversed,
+                    const Options& options, const ParallelFor& parallel_for) {
+  // Tasks take clusters in order, so every cluster before the first failing one has run
+  // to its end.
+  std::atomic<int64_t> next{0}, failed{clusters};
+  std::mutex mutex;
+  Finding fault;
+  std::unique_ptr<Monitor> monitor;
+  if (options.observation != nullptr)
+    monitor = std::make_unique<Monitor>(launch, options.observation);
+  bool is_ordered = monitor != nullptr || NeedsOrder(*launch.program);
+  int64_t tasks = is_ordered ? 1 : std::min(clusters, kMaxTasks);
+  auto task = [&](int64_t) {
+    IeeeArithmetic arithmetic;
+    std::unique_ptr<ClusterMemory> memory;
+    for (;;) {
+      int64_t index = next.fetch_add(1);
+      if (index >= clusters || index > failed.load()) return;
+      if (memory == nullptr) memory = std::make_unique<ClusterMemory>(launch);
+      Cluster& cluster =
+          memory->Start(is_reversed ? clusters - 1 - index : index, options.step_limit);
+      cluster.later = clusters - 1 - index;
+      if (monitor != nullptr) monitor->Start(cluster);
+      RunCluster(cluster, options.turns, options.step_limit, tasks == 1);
+      if (!cluster.fault.set()) continue;
+      std::lock_guard<std::mutex> lock(mutex);
+      if (index < failed.load()) {
+        failed.store(index);
+        fault = cluster.fault;
+      }
+    }
+  };
+  if (tasks == 1) {
+    task(0);
+  } else {
+    parallel_for(tasks, task);
+  }
+  if (monitor != nullptr) monitor->Finish(fault);
+  return fault;
+}
+
 }  // namespace
 
 Status Check(const ptx::Module& module, std::string_view entry_name) {
@@ -271,43 +325,22 @@ Status Run(const ptx::Module& module, Programs& programs, std::string_view entry
   }
   if (clusters == 0) return {};
 
-  // Tasks take clusters in order, so every cluster before the first failing one has run
-  // to its end.
-  std::atomic<int64_t> next{0}, failed{clusters};
-  std::mutex mutex;
-  Finding fault;
-  std::unique_ptr<Monitor> monitor;
-  if (options.observation != nullptr)
-    monitor = std::make_unique<Monitor>(launch, options.observation);
-  bool is_ordered = monitor != nullptr || NeedsOrder(*launch.program);
-  int64_t tasks = is_ordered ? 1 : std::min(clusters, kMaxTasks);
-  auto task = [&](int64_t) {
-    IeeeArithmetic arithmetic;
-    std::unique_ptr<ClusterMemory> memory;
-    for (;;) {
-      int64_t index = next.fetch_add(1);
-      if (index >= clusters || index > failed.load()) return;
-      if (memory == nullptr) memory = std::make_unique<ClusterMemory>(launch);
-      bool is_reversed = options.turns.schedule == Schedule::kAdversarial;
-      Cluster& cluster =
-          memory->Start(is_reversed ? clusters - 1 - index : index, options.step_limit);
-      cluster.later = clusters - 1 - index;
-      if (monitor != nullptr) monitor->Start(cluster);
-      RunCluster(cluster, options.turns, options.step_limit, tasks == 1);
-      if (!cluster.fault.set()) continue;
-      std::lock_guard<std::mutex> lock(mutex);
-      if (index < failed.load()) {
-        failed.store(index);
-        fault = cluster.fault;
-      }
-    }
-  };
-  if (tasks == 1) {
-    task(0);
-  } else {
-    parallel_for(tasks, task);
+  // The last CTA first; but should one wait for a smaller number, as those of a chained scan may
+  // (by atomics, until its step limit), all is done again with the CTAs in order.
+  bool is_reversed = options.turns.schedule == Schedule::kAdversarial && clusters > 1;
+  Contents before;
+  Observation asked;
+  if (is_reversed) {
+    before = Save(launch);
+    if (options.observation != nullptr) asked = *options.observation;
   }
-  if (monitor != nullptr) monitor->Finish(fault);
+  Finding fault = RunClusters(launch, clusters, is_reversed, options, parallel_for);
+  bool waits = fault.kind == Kind::kWaitsForCta || fault.kind == Kind::kStepLimit;
+  if (is_reversed && waits) {
+    for (auto& [region, bytes] : before) std::memcpy(region->host, bytes.data(), bytes.size());
+    if (options.observation != nullptr) *options.observation = asked;
+    fault = RunClusters(launch, clusters, false, options, parallel_for);
+  }
   return fault.set() ? Status(fault.code, fault.message) : Status();
 }
 

@@ -17,8 +17,11 @@ void Race::Report(const Attempt& attempt, const Record& record, uint32_t lane_of
   Dim3 other_cta = CtaId(launch_, record.first.cluster, order_.RankOf(other_thread));
   Site other = SiteOf(launch_, other_step, other_cta, order_.ThreadOf(other_thread));
   Meaning meaning = MeaningOf(w, touch.space, touch.address[lane] + offset);
-  auto verb = [](bool is_write, bool is_copy, bool is_atomic) {
-    return std::string(is_copy     ? (is_write ? "copy into" : "copy from")
+  auto verb = [](const ptx::Instruction& i, bool is_write, bool is_copy, bool is_atomic) {
+    bool is_mbarrier = i.op == Op::kMbarrier || i.op == Op::kMbarrierArrive ||
+                       i.op == Op::kMbarrierWait || i.op == Op::kCpAsyncMbarrier;
+    return std::string(is_mbarrier ? "mbarrier operation on"
+                       : is_copy   ? (is_write ? "copy into" : "copy from")
                        : is_atomic ? "atomic update of"
                        : is_write  ? "write of"
                                    : "read of");
@@ -32,9 +35,18 @@ void Race::Report(const Attempt& attempt, const Record& record, uint32_t lane_of
   Epoch before = record.first;
   before.slot += lane_of_other;
   bool lacks_fence = before.cluster != cluster_ && order_.HasSeen(before, order_.SlotOf(w, lane));
+  // Strong accesses race where a scope leaves the other thread out.
+  bool is_narrow = record.scope != 0 && attempt.scope != 0 && !was_copy && !is_copy;
   std::string mend =
-      was_copy                           ? "the copy has not been waited for"
-      : is_copy                          ? "nothing orders the copy behind that access"
+      is_narrow ? "both are atomic or strong, but a scope of .cta (or .cluster) leaves the other "
+                  "thread out: a scope that holds both, such as .gpu, would do"
+      : was_copy && order_.IsBefore(record.first, record.thread)
+          ? "the thread that copied has waited for the copy, but nothing tells this one: a barrier "
+            "such as bar.sync behind the wait would"
+      : was_copy ? "the copy has not been waited for"
+      : is_copy  ? "nothing orders the copy behind that access; if it is to come first, a barrier "
+                  "such as bar.sync is "
+                  "missing behind the wait for it"
       : is_same_warp                     ? "bar.warp.sync would order the threads of a warp"
       : other_cta == w.cta->id           ? "a barrier such as bar.sync would order them"
       : record.first.cluster == cluster_ ? "barrier.cluster would order them"
@@ -43,11 +55,13 @@ void Race::Report(const Attempt& attempt, const Record& record, uint32_t lane_of
                       "would order them"
                     : "between CTAs only atomics and fences order accesses: a release or fence "
                       "behind that one, and an acquire or fence in front of this one";
-  Finding finding =
-      MakeFinding(w, attempt.step, lane, Kind::kRace,
-                  "data race: " + verb(attempt.is_write, is_copy, touch.access == Access::kAtomic) +
-                      " " + meaning.text + "\n  and " + verb(was_write, was_copy, was_atomic) +
-                      " it at " + Text(other) + ", with nothing that orders the two; " + mend);
+  Finding finding = MakeFinding(
+      w, attempt.step, lane, Kind::kRace,
+      "data race: " +
+          verb(*attempt.step.source, attempt.is_write, is_copy, touch.access == Access::kAtomic) +
+          " " + meaning.text + "\n  and " +
+          verb(*other_step.source, was_write, was_copy, was_atomic) + " it at " + Text(other) +
+          ", with nothing that orders the two; " + mend);
   finding.memory = meaning.memory;
   finding.offset = meaning.offset;
   finding.other = other;

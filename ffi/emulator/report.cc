@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "emulator/async.h"
 #include "emulator/compile.h"
 
 namespace jax_ptx::emulator {
@@ -188,7 +189,10 @@ void Report(Warp& w, const Step& step, int lane, const std::string& what, Kind k
 void ReportOutside(Warp& w, const Step& step, int lane, Space space, uint64_t address,
                    uint32_t bytes, Access access) {
   const Launch& launch = *w.cta->cluster->launch;
-  std::string what = (IsWrite(access) ? "write of " : "read of ") + Bytes(bytes);
+  std::string what = (access == Access::kMbarrier ? "mbarrier operation on "
+                      : IsWrite(access)           ? "write of "
+                                                  : "read of ") +
+                     Bytes(bytes);
   const Region* region = nullptr;
   if (IsShared(space, address)) {
     uint64_t rank = address >> kSharedRankShift & 0xFF;
@@ -202,6 +206,12 @@ void ReportOutside(Warp& w, const Step& step, int lane, Space space, uint64_t ad
               Bytes(launch.shared_bytes) + " of shared memory";
       if (space != Space::kShared || address >> 32 == 0)
         what += ", " + Bytes(offset + bytes - launch.shared_bytes) + " past its end";
+      const auto& variables = launch.program->shared_variables;
+      bool lacks_dynamic = launch.geometry.smem_bytes == 0 &&
+                           std::any_of(variables.begin(), variables.end(),
+                                       [](const auto& variable) { return variable.bytes == 0; });
+      if (lacks_dynamic)
+        what += "; the launch gave no dynamic shared memory (smem_bytes, or --smem of the command)";
     }
   } else if (IsLocal(space, address)) {
     what += " at local address " + Hex(address & ((uint64_t{1} << kSlotBits) - 1)) +
@@ -222,13 +232,14 @@ void ReportMisaligned(Warp& w, const Step& step, int lane, Space space, uint64_t
                       uint32_t bytes) {
   const Region* region = RegionAt(*w.cta->cluster->launch, address);
   bool is_tensor = region != nullptr && !IsShared(space, address) && !IsLocal(space, address);
-  std::string place = is_tensor ? Offset(*region, address) : "address " + Hex(address);
+  std::string place = MeaningOf(w, space, address).text;
+  if (place.empty()) place = "address " + Hex(address);
   if (is_tensor && (region->begin & (bytes - 1)) != 0) {
     place +=
-        ", which itself begins " + Bytes(region->begin & (bytes - 1)) + " behind such a multiple";
+        ", which itself begins " + Bytes(region->begin & (bytes - 1)) + " behind such a multiple,";
   }
   std::string what =
-      "misaligned access: " + place + ", is not at a multiple of the access's " + Bytes(bytes);
+      "misaligned access: " + place + " is not at a multiple of the access's " + Bytes(bytes);
   Record(*w.cta->cluster,
          With(MakeFinding(w, step, lane, Kind::kMisaligned, what), MeaningOf(w, space, address)));
 }
@@ -255,12 +266,22 @@ void ReportStepLimit(Warp& w, uint64_t limit) {
          Kind::kStepLimit);
 }
 
+void ReportInterrupt(Cluster& cluster) {
+  Finding finding;
+  finding.code = Code::kFailedPrecondition;
+  finding.kind = Kind::kStopped;
+  finding.message = Kernel(*cluster.launch) + ": interrupted";
+  Record(cluster, std::move(finding));
+}
+
 void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins) {
+  constexpr size_t kMostMbarriers = 4;
   const Program& program = *cluster.launch->program;
   Finding finding;
   finding.code = Code::kInvalidArgument;
   finding.kind = Kind::kBarrier;
   std::string text;
+  std::vector<std::string> mbarriers;  // what is said of those that somebody waits for
   size_t lines = 0;
   for (const Cta& cta : cluster.ctas) {
     std::map<std::pair<bool, uint32_t>, Ranges> waiting;  // by whether they spin, and their pc
@@ -278,6 +299,12 @@ void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins) {
           if (spin.warp == &w && (spin.lanes >> lane & 1) != 0) where = {true, spin.pc};
         }
         waiting[where].Add(thread);
+        const Step& step = program.steps[where.second];
+        if (step.source->op != ptx::Op::kMbarrierWait || mbarriers.size() == kMostMbarriers)
+          continue;
+        std::string state = DescribeMbarrier(w, step, lane);
+        bool is_known = std::find(mbarriers.begin(), mbarriers.end(), state) != mbarriers.end();
+        if (!is_known && !state.empty()) mbarriers.push_back(std::move(state));
       }
     }
     if (waiting.empty()) continue;
@@ -315,6 +342,8 @@ void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins) {
         std::string(cluster.ctas.size() == 1 ? "CTAs" : "clusters") + " one after the other, and " +
         std::to_string(cluster.later) +
         " have not begun: a kernel whose CTAs wait for later ones cannot be run here.";
+  } else if (!mbarriers.empty()) {
+    for (const std::string& state : mbarriers) text += "\n  " + state;
   } else {
     text += spins.empty() ? "\n  A barrier must be reached by every thread that it counts."
                           : "\n  Who spins reads what no thread is left to change.";

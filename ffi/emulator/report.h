@@ -42,6 +42,7 @@ void ReportUnwritten(Warp& warp, const Step& step, int lane, uint32_t number);
 
 // Nobody in the cluster can move: says who waits where, or goes round in a loop.
 void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins);
+void ReportInterrupt(Cluster& cluster);
 void ReportStepLimit(Warp& warp, uint64_t limit);
 
 }  // namespace jax_ptx::emulator

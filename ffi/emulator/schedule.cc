@@ -277,6 +277,7 @@ void RunCluster(Cluster& cluster, const Turns& turns, uint64_t step_limit, bool 
       uint64_t used = slice - w.slice;
       if (used >= cluster.steps_left) return ReportStepLimit(w, step_limit);
       cluster.steps_left -= used;
+      if (turns.is_interrupted && turns.is_interrupted(used)) return ReportInterrupt(cluster);
       quiet = w.slice == 0 ? quiet + used : 0;
       if (w.slice == 0) {
         Rotate(w);

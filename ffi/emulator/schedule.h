@@ -2,6 +2,8 @@
 // lanes which parted meet again as early as they can.
 #pragma once
 
+#include <functional>
+
 #include "emulator/warp.h"
 
 namespace jax_ptx::emulator {
@@ -40,6 +42,8 @@ enum class Schedule : uint8_t {
 struct Turns {
   Schedule schedule = Schedule::kRoundRobin;
   uint64_t seed = 0;
+  // Called now and then, with the warp instructions run since: whether the caller wants no more.
+  std::function<bool(uint64_t)> is_interrupted;
 };
 
 // Runs all warps of a cluster to their end, or records a fault. `is_alone`: no other cluster runs

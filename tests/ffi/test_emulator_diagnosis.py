@@ -124,7 +124,14 @@ def test_shared_memory():
     )
     assert re.search(r"thread \((8),0,0\)", message)
     message, _ = fault(".shared .b32 a[8]; mov.u32 %r1, a; ld.shared.v2.u32 {%r2, %r3}, [%r1+4];")
-    assert "misaligned access: address 0x4" in message
+    assert (
+        "misaligned access: byte offset 4 of `a` in shared memory is not at a multiple" in message
+    )
+    text = kernel("mov.u32 %r1, a; ld.shared.u32 %r2, [%r1];", before=".extern .shared .b32 a[];\n")
+    with pytest.raises(
+        ValueError, match=r"0 bytes of .*; the launch gave no dynamic shared memory"
+    ):
+        emulate(text, [np.zeros(1, np.float32)] * 2)
     body = (
         ".shared .b32 a[8]; mov.u32 %r1, a; mapa.shared::cluster.u32 %r2, %r1, 2; "
         "ld.shared::cluster.u32 %r3, [%r2];"
