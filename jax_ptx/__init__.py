@@ -53,8 +53,15 @@ if TYPE_CHECKING:
 __version__ = _version("jax_ptx")
 
 
+_FRAMEWORKS = ("equinox", "flax", "torch")
+
+
 def __getattr__(name: str) -> _Any:
     """The modules for other frameworks, which are imported when they are first named."""
-    if name not in ("equinox", "flax", "torch"):
+    if name not in _FRAMEWORKS:
         raise AttributeError(f"module 'jax_ptx' has no attribute {name!r}")
     return _importlib.import_module(f"jax_ptx.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FRAMEWORKS})

@@ -150,6 +150,10 @@ def test_a_framework_is_imported_when_its_module_is_named(name: str, monkeypatch
         )  # as `from jax_ptx.flax.nnx import RMSNorm` does
 
 
+def test_the_frameworks_modules_are_listed() -> None:
+    assert {"equinox", "flax", "torch", "rms_norm", "__version__"} <= set(dir(jax_ptx))
+
+
 def test_another_name_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="module 'jax_ptx' has no attribute 'tensorflow'"):
         jax_ptx.tensorflow  # noqa: B018  # pyright: ignore

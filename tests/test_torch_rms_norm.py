@@ -304,7 +304,7 @@ def test_forward_mode_and_transformations() -> None:
         ((torch.ones(()),), {}, ValueError, "one dimension or more, got a scalar"),
         ((torch.ones(2, 3), torch.ones(4)), {}, ValueError, r"shape \[3\] to match .* got \[4\]"),
         ((torch.ones(2, 3), torch.ones(1)), {}, ValueError, r"shape \[3\] to match .* got \[1\]"),
-        ((torch.ones(3), torch.ones(3, device="meta")), {}, ValueError, "got .* on meta"),
+        ((torch.ones(3), torch.ones(3, device="meta")), {}, ValueError, "device cpu, got meta"),
         ((torch.ones(3),), {"eps": -1.0}, ValueError, "eps must be 0 or a positive .*, got -1.0"),
         ((torch.ones(3),), {"eps": 1e-50}, ValueError, "eps must be 0 or a positive"),
         ((torch.ones(3),), {"eps": "1"}, TypeError, "eps must be a number, got str"),
@@ -320,7 +320,7 @@ def test_errors(arguments: Any, options: Any, error: Any, message: str) -> None:
 
 def test_errors_of_the_residual() -> None:
     x = torch.ones(2, 3)
-    with pytest.raises(ValueError, match=r"residual must have x's shape \[2, 3\] .* got \[3\]"):
+    with pytest.raises(ValueError, match=r"residual must have x's shape \[2, 3\], got \[3\]"):
         jt.add_rms_norm(x, torch.ones(3))
     with pytest.raises(TypeError, match=r"residual must have x's dtype torch.float32, got"):
         jt.add_rms_norm(x, x.double())
@@ -347,7 +347,7 @@ def test_the_module_beside_the_original(shape: Any, dtype: Any, eps: float | Non
 
 def test_the_modules_options() -> None:
     x = draw(3, N)
-    plain = jt.RMSNorm(N, elementwise_affine=False, weight_offset=1.0)
+    plain = jt.RMSNorm(N, elementwise_affine=False)
     assert list(plain.parameters()) == []
     close(plain(x), exact(x, eps=torch.finfo(torch.float32).eps))
     zero = jt.RMSNorm(N, EPS, weight_offset=1.0, implementation="ptx")

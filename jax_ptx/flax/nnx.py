@@ -47,6 +47,10 @@ class RMSNorm(nnx.RMSNorm):
             kernel cannot run.
     """
 
+    # For modules of Flax's own that are given this class.
+    weight_offset = 0.0
+    implementation = None
+
     def __init__(
         self,
         num_features: int,

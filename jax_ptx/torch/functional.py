@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from jax_ptx.torch import formula, ops, sharding
+from jax_ptx.torch.arguments import check_implementation, check_layout, not_a_tensor
 from jax_ptx.torch.plan import Optional, Plan, checked_plan
 
 Implementation = Literal["ptx", "torch"]
@@ -46,8 +47,8 @@ def rms_norm(
 
     `y = x / sqrt(mean(x**2, -1) + eps) * (weight_offset + weight)`; statistics and products are float32
     (float64 for float64), and the result is rounded once. The backward pass is one kernel too, and
-    derivatives of any order exist. Under torch.func's transformations (vmap, jvp, grad) and for batched
-    gradients the plain formula runs. DTensors keep their rows where they are.
+    derivatives of any order exist. Under torch.func's transformations (vmap, jvp, grad), for batched
+    gradients and jagged nested tensors the plain formula runs. DTensors keep their rows where they are.
 
     Args:
         x: `[..., n]`; float16, bfloat16, float32 or float64. A kernel reads rows that lie n elements
@@ -68,12 +69,17 @@ def rms_norm(
         first where this PyTorch casts those of `torch.nn.functional.rms_norm`.
 
     Raises:
-        TypeError: for a dtype that is not listed, or an argument of another kind.
+        TypeError: for a dtype that is not listed, a layout such as a sparse one, or an argument of another
+            kind.
         ValueError: for shapes and devices that do not fit, a number that float32 does not hold, or an
             unknown implementation.
     """
     options = (eps, weight_offset, round_before_weight)
-    return _call(x, None, weight, options, implementation)[0]
+    try:
+        return _call(x, None, weight, options, implementation)[0]
+    except RuntimeError:
+        _explain("rms_norm", x=x, weight=weight)
+        raise
 
 
 def add_rms_norm(
@@ -109,11 +115,21 @@ def add_rms_norm(
     if not isinstance(residual, torch.Tensor):
         raise TypeError(
             f"add_rms_norm: residual must be a tensor of x's shape, got {type(residual).__name__}; "
-            "rms_norm takes none"
+            "rms_norm takes none, and jax_ptx.add_rms_norm takes arrays"
         )
     options = (eps, weight_offset, round_before_weight)
-    y, added = _call(x, residual, weight, options, implementation)
+    try:
+        y, added = _call(x, residual, weight, options, implementation)
+    except RuntimeError:
+        _explain("add_rms_norm", x=x, residual=residual, weight=weight)
+        raise
     return y, added
+
+
+def _explain(op: str, **tensors: Any) -> None:
+    """Raises a clearer error where one of PyTorch's is about a layout, which no call is slowed to ask."""
+    for name, tensor in tensors.items():
+        check_layout(op, name, tensor)
 
 
 def _call(
@@ -125,15 +141,12 @@ def _call(
 ) -> tuple[Any, Any]:
     """y, and the sum if there is a residual."""
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"rms_norm: x must be a tensor, got {type(x).__name__}")
+        raise not_a_tensor("rms_norm" if residual is None else "add_rms_norm", "x", x)
     if implementation is None:
         kernel = x.is_cuda and _NVIDIA
-    elif implementation in ("ptx", "torch"):
-        kernel = implementation == "ptx" and not x.is_meta
     else:
-        raise ValueError(
-            f"rms_norm: implementation must be 'ptx', 'torch' or None, got {implementation!r}"
-        )
+        check_implementation("rms_norm" if residual is None else "add_rms_norm", implementation)
+        kernel = implementation == "ptx" and not x.is_meta
     if _AUTOCAST and _is_autocast_enabled("cuda") and x.is_cuda and x.dtype != torch.float64:
         x = x.float()
         residual, weight = (
@@ -178,6 +191,10 @@ def _registered(
     eps, weight_offset, rounding = options
     if eps is None:
         eps = torch.finfo(formula.wide_dtype(x.dtype)).eps
+    if x.is_nested:  # a jagged one: only PyTorch's own operations know its rows
+        plan = checked_plan(x, residual, weight, options, kernel, keep=False)
+        added = x if residual is None else x + residual
+        return formula.forward(added, weight, plan.options)[0], added
     sharding.register()
     rest = (weight, int(kernel), eps, weight_offset, rounding)
     if residual is None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from jax_ptx.torch.arguments import check_implementation, not_a_tensor, read_offset
 from jax_ptx.torch.functional import Implementation, rms_norm
+
+_is_scripting = torch.jit.is_scripting  # pyright: ignore[reportPrivateImportUsage]
 
 
 class RMSNorm(torch.nn.RMSNorm):
@@ -28,6 +32,10 @@ class RMSNorm(torch.nn.RMSNorm):
         implementation: "ptx", "torch" or None, as `rms_norm` takes it.
     """
 
+    # For modules of PyTorch's own that are given this class. Not annotated, for torch.jit.script.
+    weight_offset = 0.0
+    implementation = None
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -39,16 +47,12 @@ class RMSNorm(torch.nn.RMSNorm):
         weight_offset: float = 0.0,
         implementation: Implementation | None = None,
     ) -> None:
-        if isinstance(weight_offset, bool) or not isinstance(weight_offset, numbers.Real):
-            raise TypeError(
-                f"RMSNorm: weight_offset must be a number, got {type(weight_offset).__name__}"
-            )
-        self.weight_offset = float(
-            weight_offset
-        )  # which `reset_parameters`, called by super, reads
+        check_implementation("RMSNorm", implementation)
+        offset = read_offset("RMSNorm", weight_offset, elementwise_affine, torch.float64)
         sizes: Any = normalized_shape
         sizes = [sizes] if isinstance(sizes, numbers.Integral) else sizes
-        super().__init__([int(size) for size in sizes], eps, elementwise_affine, device, dtype)
+        self.weight_offset = offset  # which `reset_parameters`, called by super, reads
+        super().__init__([*map(_size, sizes)], eps, elementwise_affine, device, dtype)
         self.implementation: Implementation | None = implementation
 
     def reset_parameters(self) -> None:
@@ -58,19 +62,34 @@ class RMSNorm(torch.nn.RMSNorm):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The normalised input."""
+        if _is_scripting():  # a language without `rms_norm`
+            wide = x if x.dtype == torch.float64 else x.float()
+            weight = self.weight
+            if weight is not None:
+                weight = weight.to(wide.dtype) + self.weight_offset
+            return torch.rms_norm(wide, self.normalized_shape, weight, self.eps).to(x.dtype)
         return _normalise(x, self.weight, self.normalized_shape, self._options())
 
     def _options(self) -> dict[str, Any]:
         return {
             "eps": self.eps,
-            "weight_offset": self.weight_offset if self.weight is not None else 0.0,
+            "weight_offset": self.weight_offset,
             "implementation": self.implementation,
         }
 
     def extra_repr(self) -> str:
         """The arguments, for repr."""
         offset = f", weight_offset={self.weight_offset}" if self.weight_offset else ""
-        return super().extra_repr() + offset
+        implementation = f", implementation={self.implementation!r}" if self.implementation else ""
+        return super().extra_repr() + offset + implementation
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(
+            f"RMSNorm: normalized_shape must be an int or ints, got {type(value).__name__}"
+        )
+    return operator.index(value)
 
 
 @torch.fx.wrap  # one node of torch.fx.symbolic_trace, as modules of torch.nn are
@@ -81,7 +100,7 @@ def _normalise(
     options: dict[str, Any],
 ) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"RMSNorm: x must be a tensor, got {type(x).__name__}")
+        raise not_a_tensor("RMSNorm", "x", x)
     if x.shape[-len(shape) :] != shape or not shape:
         raise ValueError(
             f"RMSNorm: x must end with the module's shape {list(shape)}, got {list(x.shape)}"

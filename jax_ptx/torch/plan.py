@@ -6,7 +6,6 @@ Everything here takes and gives tensors that autograd does not see.
 from __future__ import annotations
 
 import functools
-import numbers
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.torch import formula
+from jax_ptx.torch.arguments import check_tensor, read_options
 from jax_ptx.torch.launch import Runner, current_stream
 from jax_ptx.types import by_numpy_name
 
@@ -223,7 +223,6 @@ def _target() -> int:
     return min((10 * major + minor for major, minor in found), default=PORTABLE)
 
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MAX_PLANS = 4096
 _plans: dict[Any, Plan] = {}
 
@@ -251,6 +250,7 @@ def checked_plan(
         TypeError: for dtypes and kinds of arguments.
         ValueError: for shapes, devices and values.
     """
+    op = "rms_norm" if residual is None else "add_rms_norm"
     plan = key = None
     if keep:
         try:
@@ -262,73 +262,51 @@ def checked_plan(
         except (IndexError, AttributeError, TypeError):  # a scalar, no tensor, a symbolic length
             pass
     if plan is None:
-        plan = _new_plan(x, weight, *options, kernel)
+        plan = _new_plan(op, x, weight, options, kernel)
         if key is not None and isinstance(plan.n, int):
             if len(_plans) >= _MAX_PLANS:
                 _plans.clear()
             _plans[key] = plan
-    if weight is not None and (weight.shape != plan.weight_shape or weight.device != x.device):
-        raise ValueError(
-            f"rms_norm: weight must have shape {list(x.shape[-1:])} to match x.shape[-1] and be on x's "
-            f"device {x.device}, got {list(weight.shape)} on {weight.device}"
-        )
+    if weight is not None:
+        if weight.shape != plan.weight_shape:
+            raise ValueError(
+                f"{op}: weight must have shape {list(x.shape[-1:])} to match x.shape[-1], got "
+                f"{list(weight.shape)}"
+            )
+        if weight.device != x.device:
+            raise ValueError(
+                f"{op}: weight must be on x's device {x.device}, got {weight.device}; .to moves it"
+            )
     if residual is not None:
         if residual.dtype != x.dtype:
             raise TypeError(
                 f"add_rms_norm: residual must have x's dtype {x.dtype}, got {residual.dtype}; cast one "
                 "with .to"
             )
-        if residual.shape != x.shape or residual.device != x.device:
+        if residual.shape != x.shape:
             raise ValueError(
-                f"add_rms_norm: residual must have x's shape {list(x.shape)} and be on its device "
-                f"{x.device}, got {list(residual.shape)} on {residual.device}; expand makes it so"
+                f"add_rms_norm: residual must have x's shape {list(x.shape)}, got "
+                f"{list(residual.shape)}; expand makes it so"
+            )
+        if residual.device != x.device:
+            raise ValueError(
+                f"add_rms_norm: residual must be on x's device {x.device}, got {residual.device}; .to "
+                "moves it"
             )
     return plan
 
 
-def _new_plan(x: Any, weight: Any, eps: Any, offset: Any, rounds: Any, kernel: bool) -> Plan:
-    for name, tensor in (("x", x), ("weight", weight)):
-        if tensor is None and name == "weight":
-            continue
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"rms_norm: {name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dtype not in _DTYPES:
-            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
-            raise TypeError(
-                f"rms_norm: {name} must have dtype {names}, got {tensor.dtype}; .to(…) casts it"
-            )
+def _new_plan(op: str, x: Any, weight: Any, options: tuple[Any, Any, Any], kernel: bool) -> Plan:
+    check_tensor(op, "x", x)
+    if weight is not None:
+        check_tensor(op, "weight", weight)
     if x.ndim == 0:
         raise ValueError(
-            "rms_norm: x must have one dimension or more, got a scalar; x[None] makes one"
+            f"{op}: x must have one dimension or more, got a scalar; x[None] makes one"
         )
     if kernel and x.device.type not in ("cpu", "cuda", "meta"):
         raise ValueError(
-            f"rms_norm: the kernel runs on an NVIDIA GPU or, emulated, on a CPU, got x on {x.device}"
+            f"{op}: the kernel runs on an NVIDIA GPU or, emulated, on a CPU, got x on {x.device}"
         )
-    wide = formula.wide_dtype(x.dtype)
-    limits = torch.finfo(wide)
-    eps = limits.eps if eps is None else _number("eps", eps)
-    if not (eps == 0 or limits.smallest_normal <= eps <= limits.max):
-        raise ValueError(
-            f"rms_norm: eps must be 0 or a positive {wide}, in which the mean is computed, got {eps}"
-        )
-    offset = _number("weight_offset", offset)
-    if not abs(offset) <= limits.max:
-        raise ValueError(f"rms_norm: weight_offset must be a finite {wide}, got {offset}")
-    if offset and weight is None:
-        raise ValueError(
-            f"rms_norm: weight_offset={offset} is added to the weight, and there is none; pass weight"
-        )
-    if not isinstance(rounds, bool):
-        raise TypeError(
-            f"rms_norm: round_before_weight must be True or False, got {type(rounds).__name__}"
-        )
-    options = Options(eps, offset, rounds and weight is not None)
     n, weight_dtype = x.shape[-1], None if weight is None else weight.dtype
-    return Plan(n, x.dtype, weight_dtype, options, kernel)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"rms_norm: {name} must be a number, got {type(value).__name__}")
-    return float(value)
+    return Plan(n, x.dtype, weight_dtype, read_options(op, x, weight, *options), kernel)

@@ -184,6 +184,13 @@ def test_settings_are_checked() -> None:
         build(ptx_nnx.RMSNorm, implementation="ptx")(normal(0, (3, N)), jnp.ones(N, bool))
 
 
+def test_a_built_layer_of_flaxs_given_the_class() -> None:
+    layer, x = build(nnx.RMSNorm, scale_init=random_scale), normal(0, (3, N))
+    expected = layer(x)
+    layer.__class__ = ptx_nnx.RMSNorm
+    assert_same(layer(x), expected)
+
+
 # ---- the cases of Flax's own tests of RMSNorm ----
 
 
