@@ -65,8 +65,8 @@ Status Maker::FindFunctions() {
     int& callee = state[instruction.target];
     if (callee == 1 || path.size() == kMaxCallDepth) {
       return Unimplemented("kernel `" + std::string(entry_.name) + "`: PTX line " +
-                           std::to_string(instruction.line) + ": `" +
-                           std::string(instruction.text.substr(0, 80)) +
+                           std::to_string(instruction.line) + ": the call of `" +
+                           std::string(module_.functions[instruction.target].name) +
                            "`: recursive or very deep calls are not supported");
     }
     if (callee == 2) continue;
