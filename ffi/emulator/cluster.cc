@@ -107,10 +107,16 @@ uint64_t Value(Special special, const Warp& w, int lane) {
     case Special::kDynamicSmemSize:
       return static_cast<uint64_t>(launch.geometry.smem_bytes);
     case Special::kTotalSmemSize:
+      return launch.shared_bytes - launch.program->reserved_shared_bytes;
     case Special::kAggrSmemSize:
       return launch.shared_bytes;
+    case Special::kReservedSmemEnd:
+    case Special::kReservedSmemCap:
+      return kReservedSharedBytes;
     default:
-      return 0;  // smid, gridid; the clocks are read by steps of their own
+      // smid, gridid, where the reserved shared memory begins, and envreg1 and 2, which hold a
+      // pointer in a cooperative launch only; the clocks are read by steps of their own.
+      return 0;
   }
 }
 

@@ -340,11 +340,11 @@ Result<std::unique_ptr<Program>> Compiler::Run() {
   program_->module = &module_;
   program_->entry = &entry_;
   JAX_PTX_RETURN_IF_ERROR(LayOut(module_, entry_, program_.get(), &layout_));
-  if (program_->static_shared_bytes > kMaxStaticSharedBytes) {
+  uint32_t declared = program_->static_shared_bytes - program_->reserved_shared_bytes;
+  if (declared > kMaxStaticSharedBytes) {
     return ResourceExhausted(
-        "kernel `" + std::string(entry_.name) + "` declares " +
-        std::to_string(program_->static_shared_bytes) + " bytes of shared memory; at most " +
-        std::to_string(kMaxStaticSharedBytes) +
+        "kernel `" + std::string(entry_.name) + "` declares " + std::to_string(declared) +
+        " bytes of shared memory; at most " + std::to_string(kMaxStaticSharedBytes) +
         " may be declared, and more comes as .extern .shared with a size at the launch");
   }
   for (uint32_t index : layout_.reachable) JAX_PTX_RETURN_IF_ERROR(EmitFunction(index));

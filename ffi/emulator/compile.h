@@ -24,6 +24,9 @@ struct SharedVariable {
   uint32_t begin = 0, bytes = 0;
 };
 
+// What the system keeps for itself where shared memory begins, sm_80 and later.
+constexpr uint32_t kReservedSharedBytes = 1024;
+
 struct Program {
   const ptx::Module* module = nullptr;
   const ptx::Function* entry = nullptr;
@@ -36,10 +39,11 @@ struct Program {
   std::vector<std::string_view> names;  // of Warp::written's numbers
   std::vector<SharedVariable> shared_variables;
   uint32_t register_bytes = 0;
-  uint32_t first_predicate = 0;  // number of predicate 0
-  uint32_t predicate_count = 0;  // the last two are constants: false, true
-  uint32_t local_bytes = 0;      // a thread, .param variables of calls included
-  uint32_t static_shared_bytes = 0;
+  uint32_t first_predicate = 0;        // number of predicate 0
+  uint32_t predicate_count = 0;        // the last two are constants: false, true
+  uint32_t local_bytes = 0;            // a thread, .param variables of calls included
+  uint32_t reserved_shared_bytes = 0;  // kReservedSharedBytes, or none
+  uint32_t static_shared_bytes = 0;    // these included
 };
 
 // `parameters` holds the kernel's parameter space.

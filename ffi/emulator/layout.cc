@@ -34,6 +34,7 @@ class Maker {
                               " (in `" + std::string(name) + "`, which the kernel uses)"};
   }
   void UseVariable(uint32_t index);
+  uint32_t ReservedSharedBytes() const;
 
   const ptx::Module& module_;
   const Function& entry_;
@@ -137,6 +138,20 @@ void Maker::UseVariable(uint32_t index) {
   }
 }
 
+// Hardware has them before the kernel's own; here only kernels that ask for them have any.
+uint32_t Maker::ReservedSharedBytes() const {
+  auto asks = [](const Operand& operand) {
+    return operand.kind == Operand::Kind::kSpecial &&
+           operand.index >= static_cast<uint32_t>(ptx::Special::kReservedSmemBegin) &&
+           operand.index <= static_cast<uint32_t>(ptx::Special::kReservedSmem1);
+  };
+  for (uint32_t index : layout_->reachable) {
+    const auto& operands = module_.functions[index].operands;
+    if (std::any_of(operands.begin(), operands.end(), asks)) return kReservedSharedBytes;
+  }
+  return 0;
+}
+
 Status Maker::LayOutVariables() {
   for (uint32_t index : layout_->reachable) {
     const Function& function = module_.functions[index];
@@ -146,7 +161,8 @@ Status Maker::LayOutVariables() {
     for (uint32_t variable : function.results) UseVariable(variable);
     for (uint32_t variable : function.arguments) UseVariable(variable);
   }
-  uint64_t shared = 0, local = 0, global = 0, dynamic_align = 16;
+  program_->reserved_shared_bytes = ReservedSharedBytes();
+  uint64_t shared = program_->reserved_shared_bytes, local = 0, global = 0, dynamic_align = 16;
   auto place = [](uint64_t* end, const Variable& variable) {
     uint64_t begin = (*end + variable.align - 1) / variable.align * variable.align;
     *end = begin + variable.bytes;

@@ -291,10 +291,11 @@ Status Run(const ptx::Module& module, Programs& programs, std::string_view entry
   launch.threads = static_cast<uint32_t>(geometry.block[0] * geometry.block[1] * geometry.block[2]);
   uint64_t shared =
       launch.program->static_shared_bytes + static_cast<uint64_t>(geometry.smem_bytes);
-  if (shared > kMaxSharedBytes) {
-    return ResourceExhausted("kernel `" + std::string(entry_name) + "`: " + std::to_string(shared) +
-                             " bytes of shared memory, static and dynamic; at most " +
-                             std::to_string(kMaxSharedBytes));
+  uint64_t own_bytes = shared - launch.program->reserved_shared_bytes;
+  if (own_bytes > kMaxSharedBytes) {
+    return ResourceExhausted(
+        "kernel `" + std::string(entry_name) + "`: " + std::to_string(own_bytes) +
+        " bytes of shared memory, static and dynamic; at most " + std::to_string(kMaxSharedBytes));
   }
   launch.shared_bytes = static_cast<uint32_t>(shared);
   uint64_t bytes = ClusterMemory::BytesFor(launch);

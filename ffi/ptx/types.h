@@ -132,7 +132,11 @@ bool FindModifier(std::string_view name, Mod* modifier);
   X(kLanemaskEq, "%lanemask_eq") X(kLanemaskLe, "%lanemask_le") X(kLanemaskLt, "%lanemask_lt") \
   X(kLanemaskGe, "%lanemask_ge") X(kLanemaskGt, "%lanemask_gt") \
   X(kDynamicSmemSize, "%dynamic_smem_size") X(kTotalSmemSize, "%total_smem_size") \
-  X(kAggrSmemSize, "%aggr_smem_size") X(kClock, "%clock") X(kClockHi, "%clock_hi") \
+  X(kAggrSmemSize, "%aggr_smem_size") X(kReservedSmemBegin, "%reserved_smem_offset_begin") \
+  X(kReservedSmemEnd, "%reserved_smem_offset_end") \
+  X(kReservedSmemCap, "%reserved_smem_offset_cap") \
+  X(kReservedSmem0, "%reserved_smem_offset_0") X(kReservedSmem1, "%reserved_smem_offset_1") \
+  X(kEnvreg1, "%envreg1") X(kEnvreg2, "%envreg2") X(kClock, "%clock") X(kClockHi, "%clock_hi") \
   X(kClock64, "%clock64") X(kGlobaltimer, "%globaltimer") X(kGlobaltimerLo, "%globaltimer_lo") \
   X(kGlobaltimerHi, "%globaltimer_hi")
 // clang-format on

@@ -330,6 +330,19 @@ st.global.v2.u64 [%rd4], {{%rd7, %rd6}}; ld.u64 %rd4, [%rd3]; st.global.u64 [%rd
 """
 
 
+def test_the_system_has_shared_memory_of_its_own():
+    """As cooperative groups ask for it, and for the launch's, without optimisation."""
+    body = """.shared .b32 a; mov.u32 %r1, %reserved_smem_offset_begin;
+    mov.u32 %r2, %reserved_smem_offset_end; mov.u32 %r3, %reserved_smem_offset_cap; mov.u32 %r4, a;
+    mov.u32 %r5, %reserved_smem_offset_1; cvt.u64.u32 %rd1, %r5; cvta.shared.u64 %rd1, %rd1;
+    st.u32 [%rd1], 7; st.shared.u32 [a], 9; ld.u32 %r6, [%rd1]; mov.u32 %r7, %envreg1;
+    mov.u32 %r8, %total_smem_size; mov.u32 %r9, %aggr_smem_size;
+    st.global.v4.u32 [%y], {%r1, %r2, %r3, %r4}; st.global.v4.u32 [%y+16], {%r6, %r7, %r8, %r9};"""
+    y = np.zeros(8, np.uint32)
+    emulate(kernel(body, ["y"]), [y], block=(1, 1, 1))
+    assert y.tolist() == [0, 1024, 1024, 1024, 7, 0, 16, 1040]
+
+
 def test_constants_are_no_global_memory():
     body = """mov.u64 %rd1, c; cvta.const.u64 %rd1, %rd1; mov.u64 %rd7, 0;
     isspacep.const %p1, %rd1; @%p1 add.u64 %rd7, %rd7, 1;

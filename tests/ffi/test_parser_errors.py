@@ -97,7 +97,7 @@ def test_what_is_refused_by_name():
     recursion = f"{HEADER}.func f() {{ call f; ret; }} .entry k(.param .u64 y) {{ call f; ret; }}"
     message = refusal(recursion, NotImplementedError)
     assert "kernel `k`: PTX line 4: the call of `f`: recursive or very deep calls" in message
-    for special in ("%reserved_smem_offset_1", "%reserved_smem_offset_cap", "%envreg2"):
+    for special in ("%reserved_smem_offset_7", "%envreg3", "%pm0"):
         message = refusal(kernel(f"mov.u32 %r1, {special};"), NotImplementedError, 2)
         assert f"the special register {special} is not supported" in message
     for line in (
