@@ -78,7 +78,7 @@ def test_run_time_dimensions_follow_the_tensors():
     [
         (TEXT, {}, "several entries, choose one by entry=: scale, nothing, mixed"),
         (TEXT, {"entry": "scal"}, "no entry 'scal'; it has scale, nothing, mixed"),
-        (".version 7.0", {}, "the text has no .entry"),
+        (".version 7.0", {}, "the PTX text has no .entry"),
         (
             TEXT,
             {"entry": "nothing"},
