@@ -33,8 +33,9 @@ class Finding:
     """Something that the kernel did wrong.
 
     Attributes:
-        kind: "out_of_bounds", "misaligned", "read_only", "uninitialised" (a register, shared memory or
-            an output that nothing has written), "unwritten_output", "barrier", "deadlock",
+        kind: "out_of_bounds", "misaligned", "read_only", "uninitialised" (shared memory or an output
+            that nothing has written; a register without a value, where that matters),
+            "unwritten_output", "barrier", "deadlock",
             "waits_for_cta" (for CTAs that the emulator runs later), "exited_peer" (shared memory of a
             CTA of the cluster that has exited), "inactive_lane",
             "race", "foreign_row", "stopped" (`trap` or a failed assertion), "step_limit", or "invalid"

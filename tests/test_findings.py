@@ -14,7 +14,7 @@ import jax_ptx
 from jax_ptx import Tile, ptx_kernel
 from jax_ptx.types import u32
 from tests.ffi.emulation import kernel as text_of
-from tests.ffi.emulation import line_of
+from tests.ffi.emulation import line_of, with_lines
 
 # %o is the address of y[%i], and every thread writes there unless the case says otherwise.
 HEAD = "mad.wide.u32 %rd30, %i, 4, %y; .reg .b64 %o; mov.b64 %o, %rd30;\n"
@@ -73,9 +73,9 @@ FAULTS = {
     ),
     "a register without a value": (
         "uninitialised",
-        "add.u32 %r1, %r2, 1;" + WRITE,
-        "PTX line <add.u32 %r1> `add.u32 %r1, %r2, 1`, CTA (0,0,0), thread (0,0,0): reads register "
-        "%r2, which this thread has never written",
+        "add.u32 %r1, %r2, 1;\nst.global.u32 [%o], %r1;" + WRITE,
+        "PTX line <%r1;> `st.global.u32 [%o], %r1`, CTA (0,0,0), thread (0,0,0): stores %r1, which "
+        "comes from %r2, read at PTX line <add.u32 %r1> before it was written",
         {},
     ),
     "shared memory without a value": (
@@ -200,12 +200,6 @@ FAULTS = {
         {},
     ),
 }
-
-
-def with_lines(expected: str, text: str) -> str:
-    before, _, rest = expected.partition("<")
-    fragment, _, after = rest.partition(">")
-    return f"{before}{line_of(text, fragment)}{after}" if rest else expected
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -220,7 +220,7 @@ Outcome MbarrierWait(Warp& w, const Step& s, uint32_t mask) {
   w.is_uniform = false;
   if (done != 0) {
     w.SetPredicate(s.args[0], done, done);
-    if (s.write_count != 0) w.written[s.writes[0]] |= done;
+    if (s.write_count != 0) w.defined[s.writes[0]] |= done;
   }
   w.blocked |= mask & ~done;
   w.mbarrier_wait |= mask & ~done;

@@ -41,7 +41,7 @@ void Complete(Cta& cta, Barrier& barrier) {
         bool value = i.Has(Mod::kAnd) ? barrier.all_true : barrier.true_count != 0;
         w.SetPredicate(step.args[0], 1u << lane, value ? kAllLanes : 0);
       }
-      if (step.write_count != 0) w.written[step.writes[0]] |= 1u << lane;
+      if (step.write_count != 0) w.defined[step.writes[0]] |= 1u << lane;
     }
     barrier.waiting[w.index] = 0;
     if (lanes != 0) Release(w, lanes);

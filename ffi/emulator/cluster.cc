@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "emulator/compile.h"
+#include "emulator/layout.h"
 #include "emulator/report.h"
 
 namespace jax_ptx::emulator {
@@ -17,7 +18,7 @@ uint64_t CtasOf(const Launch& launch) {
   return static_cast<uint64_t>(cluster[0] * cluster[1] * cluster[2]);
 }
 
-uint64_t MasksOf(const Program& program) {  // predicates, and who has written what
+uint64_t MasksOf(const Program& program) {  // predicates, and what is defined
   return program.predicate_count + program.names.size();
 }
 
@@ -180,7 +181,7 @@ ClusterMemory::ClusterMemory(const Launch& launch) : launch_(launch) {
       w.bank[1] = reinterpret_cast<const uint8_t*>(program.constants.data());
       w.local = reinterpret_cast<uint8_t*>(local_.data() + number * local_words);
       w.predicates = masks_.data() + number * MasksOf(program);
-      w.written = w.predicates + program.predicate_count;
+      w.defined = w.predicates + program.predicate_count;
       uint32_t left = launch.threads - w.index * kLanes;
       w.existing = left >= kLanes ? kAllLanes : (1u << left) - 1;
       FillSpecials(w, true);
@@ -192,6 +193,8 @@ void ClusterMemory::StartWarp(Warp& w) {
   const Program& program = *launch_.program;
   std::memset(w.predicates, 0, 4 * MasksOf(program));
   w.predicates[program.predicate_count - 1] = kAllLanes;
+  w.defined[kCarryNumber] = kAllLanes;
+  w.undefined.clear();
   if (program.local_bytes != 0) std::memset(w.local, 0xFF, kLanes * size_t{program.local_bytes});
   FillSpecials(w, false);
   w.pc = 0;

@@ -26,6 +26,12 @@ constexpr uint32_t kMaxStaticSharedBytes = 48 * 1024;  // on every target
 // Numbers, symbols and special registers have the type that the form asks for, registers their own.
 bool IsWide(const Operand& operand) { return ptx::Bits(operand.type) == 64; }
 
+// The lists of a step; `numbers` are those of its args, of which the first are destinations.
+struct Operands {
+  std::vector<uint32_t> args, reads, writes, numbers;
+  uint32_t destinations = 0;
+};
+
 class Compiler {
  public:
   Compiler(const ptx::Module& module, const Function& entry, const std::vector<uint8_t>& parameters)
@@ -41,6 +47,8 @@ class Compiler {
   uint32_t SpecialArgument(ptx::Special special, bool is_wide);
   uint32_t Argument(const Frame& frame, const Operand& operand, bool is_wide);
   void AddStep(Step step, const Instruction& instruction);
+  void AddStep(Step step, const Instruction& instruction, const Operands& operands);
+  uint32_t NumberOf(const Operand& operand) const;
   uint64_t VariableAddress(uint32_t index) const { return layout_.addresses.at(index); }
 
   const ptx::Module& module_;
@@ -89,11 +97,11 @@ uint32_t Compiler::Argument(const Frame& frame, const Operand& operand, bool is_
     case Operand::Kind::kSink:
       return operand.type == Type::kPred ? layout_.sink_predicate : layout_.sink;
     case Operand::Kind::kRegister:
-      (operand.is_destination ? writes_ : reads_).push_back(frame.first_number + operand.index);
+      (operand.is_destination ? writes_ : reads_).push_back(NumberOf(operand));
       return frame.offsets[operand.index];
     case Operand::Kind::kPredicate: {
       uint32_t predicate = frame.first_predicate + operand.index;
-      (operand.is_destination ? writes_ : reads_).push_back(layout_.predicate_base + predicate);
+      (operand.is_destination ? writes_ : reads_).push_back(NumberOf(operand));
       return predicate | (operand.is_negated ? kNegated : 0);
     }
     case Operand::Kind::kImmediate:
@@ -111,6 +119,15 @@ uint32_t Compiler::Argument(const Frame& frame, const Operand& operand, bool is_
   }
 }
 
+// In Warp::defined, or kNone.
+uint32_t Compiler::NumberOf(const Operand& operand) const {
+  if (operand.kind == Operand::Kind::kPredicate)
+    return layout_.predicate_base + frame_->first_predicate + operand.index;
+  bool is_address = operand.kind == Operand::Kind::kAddress && operand.index != kNone;
+  bool is_register = operand.kind == Operand::Kind::kRegister || is_address;
+  return is_register ? frame_->first_number + operand.index : kNone;
+}
+
 void Compiler::AddStep(Step step, const Instruction& i) {
   step.source = &i;
   if (i.guard != kNone) {
@@ -118,6 +135,19 @@ void Compiler::AddStep(Step step, const Instruction& i) {
     step.guard_negated = i.guard_negated;
   }
   program_->steps.push_back(step);
+}
+
+void Compiler::AddStep(Step step, const Instruction& i, const Operands& lists) {
+  std::vector<uint32_t>& all = program_->numbers;
+  size_t reads = all.size() + lists.args.size(), writes = reads + lists.reads.size();
+  lists_.push_back({program_->steps.size(), all.size(), reads, writes});
+  for (const auto* list : {&lists.args, &lists.reads, &lists.writes})
+    all.insert(all.end(), list->begin(), list->end());
+  all.insert(all.end(), {lists.destinations, static_cast<uint32_t>(lists.numbers.size())});
+  all.insert(all.end(), lists.numbers.begin(), lists.numbers.end());
+  step.read_count = static_cast<uint8_t>(lists.reads.size());
+  step.write_count = static_cast<uint8_t>(lists.writes.size());
+  AddStep(step, i);
 }
 
 // Parameters are the same for all threads and known by now: a load of one is a move of a constant.
@@ -221,9 +251,9 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
   }
   reads_.clear();
   writes_.clear();
-  std::vector<uint32_t> args;
-  std::vector<Step> after;
-  std::vector<std::vector<uint32_t>> after_args;
+  std::vector<uint32_t> args, numbers;
+  uint32_t destinations = 0;
+  std::vector<std::pair<Step, Operands>> after;
   bool is_relaxed = i.op == Op::kLd || i.op == Op::kSt || i.op == Op::kCvt;
   uint32_t scratch_uses = 0;  // at most one for each element of a vector, which has up to eight
   for (size_t k = 0; k < i.operand_count; ++k) {
@@ -235,9 +265,11 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
       if (operand.index == kNone) {
         args.push_back(Constant(0, true));
       } else {
-        reads_.push_back(frame.first_number + operand.index);
+        reads_.push_back(NumberOf(operand));
         args.push_back(frame.offsets[operand.index]);
       }
+      numbers.resize(args.size(), kNone);
+      numbers.back() = NumberOf(operand);
       if (IsAsync(i.op)) {  // may have several addresses: offset and width go with each
         args.push_back(step.is_address_wide);
         args.push_back(static_cast<uint32_t>(step.value));
@@ -257,38 +289,46 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
                           ptx::Bits(static_cast<ptx::Special>(operand.index)) == 64));
       AddStep(clock, i);
     }
-    uint32_t argument = Argument(frame, operand, is_wide);
+    uint32_t argument = Argument(frame, operand, is_wide), number = NumberOf(operand);
     Type form_type = i.op == Op::kCvt && !operand.is_destination ? i.type[1] : i.type[0];
     if (is_relaxed && is_wide && operand.kind == Operand::Kind::kRegister &&
         ptx::Bits(form_type) < 64) {
       // A 64-bit register for a narrower value: by way of a scratch register.
-      uint32_t scratch = layout_.scratch + kLanes * 4 * scratch_uses++;
+      uint32_t slot = scratch_uses++, scratch = layout_.scratch + kLanes * 4 * slot;
       Step convert;
       convert.run = !operand.is_destination    ? Narrow
                     : ptx::IsSigned(form_type) ? WidenSigned
                                                : Widen;
       if (operand.is_destination) {
-        after.push_back(convert);
-        after_args.push_back({argument, scratch});
+        after.push_back(
+            {convert, {{argument, scratch}, {slot}, {number}, {kWideArgument | number, slot}, 1}});
+        writes_.back() = slot;
       } else {
-        lists_.push_back(
-            {program_->steps.size(), program_->numbers.size(), program_->numbers.size() + 2, 0});
-        convert.read_count = 1;
-        program_->numbers.insert(program_->numbers.end(), {scratch, argument, reads_.back()});
-        reads_.pop_back();
-        AddStep(convert, i);
+        AddStep(convert, i,
+                {{scratch, argument}, {number}, {slot}, {slot, kWideArgument | number}, 1});
+        reads_.back() = slot;
       }
       argument = scratch;
+      number = slot;
+      is_wide = false;
     }
+    numbers.resize(args.size(), kNone);
+    numbers.push_back(is_wide ? number | kWideArgument : number);
     args.push_back(argument);
+    if (operand.is_destination) destinations = static_cast<uint32_t>(args.size());
     // A second destination that was left out: a predicate nobody reads.
     bool may_pair =
         i.op == Op::kSetp || i.op == Op::kShfl || i.op == Op::kMatch || i.op == Op::kElect;
-    if (may_pair && k == 0 && i.destination_count == 1) args.push_back(layout_.sink_predicate);
+    if (!may_pair || k != 0 || i.destination_count != 1) continue;
+    args.push_back(layout_.sink_predicate);
+    ++destinations;
   }
-  // A call passes an object of an empty class by a register that nobody wrote.
-  if (i.op == Op::kSt && i.space == Space::kParam) reads_.clear();
+  numbers.resize(args.size(), kNone);
   FinishStep(i, operands, &step);
+  if (i.op == Op::kAddc || i.op == Op::kSubc) {
+    if (step.value != 0) reads_.push_back(kCarryNumber);
+    if (i.Has(Mod::kCc)) writes_.push_back(kCarryNumber);
+  }
   if (i.op == Op::kBrx) {
     step.value = function.tables[i.target].size();
     for (uint32_t target : function.tables[i.target]) {
@@ -296,23 +336,11 @@ Status Compiler::Emit(uint32_t function_index, const Instruction& i) {
       args.push_back(0);
     }
   }
-  size_t base = program_->numbers.size();
-  lists_.push_back(
-      {program_->steps.size(), base, base + args.size(), base + args.size() + reads_.size()});
-  program_->numbers.insert(program_->numbers.end(), args.begin(), args.end());
-  program_->numbers.insert(program_->numbers.end(), reads_.begin(), reads_.end());
-  program_->numbers.insert(program_->numbers.end(), writes_.begin(), writes_.end());
-  step.read_count = static_cast<uint8_t>(reads_.size());
-  step.write_count = static_cast<uint8_t>(writes_.size());
   if (i.op == Op::kBra) jumps_.push_back({program_->steps.size(), function_index, i.target});
   if (i.op == Op::kRet)
     step.value = function_index == layout_.reachable[0] ? kNone : frame.return_offset;
-  AddStep(step, i);
-  for (size_t k = 0; k < after.size(); ++k) {
-    lists_.push_back({program_->steps.size(), program_->numbers.size(), 0, 0});
-    program_->numbers.insert(program_->numbers.end(), after_args[k].begin(), after_args[k].end());
-    AddStep(after[k], i);
-  }
+  AddStep(step, i, {args, reads_, writes_, numbers, destinations});
+  for (const auto& [convert, lists] : after) AddStep(convert, i, lists);
   return {};
 }
 
@@ -367,25 +395,6 @@ Result<std::unique_ptr<Program>> Compiler::Run() {
 Result<std::unique_ptr<Program>> Compile(const ptx::Module& module, const Function& entry,
                                          const std::vector<uint8_t>& parameters) {
   return Compiler(module, entry, parameters).Run();
-}
-
-Result<std::shared_ptr<const Program>> Programs::Find(const ptx::Module& module,
-                                                      const Function& entry,
-                                                      const std::vector<uint8_t>& parameters) {
-  constexpr size_t kMost = 8;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const Entry& known : recent_) {
-      if (known.first == parameters) return known.second;
-    }
-  }
-  Result<std::unique_ptr<Program>> made = Compile(module, entry, parameters);
-  if (!made.ok()) return made.status();
-  std::shared_ptr<const Program> program(std::move(*made));
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (recent_.size() == kMost) recent_.erase(recent_.begin());
-  recent_.emplace_back(parameters, program);
-  return program;
 }
 
 }  // namespace jax_ptx::emulator

@@ -31,16 +31,17 @@ struct Program {
   const ptx::Module* module = nullptr;
   const ptx::Function* entry = nullptr;
   std::vector<Step> steps;
-  std::vector<uint32_t> numbers;    // the steps' args, reads and writes
+  std::vector<uint32_t> numbers;    // the steps' args, reads, writes and numbers of the args
   std::vector<uint64_t> constants;  // 32 lanes of each
   std::vector<SpecialSlot> specials;
   std::vector<uint32_t> globals;        // module variables in .global and .const, by region
   uint64_t parameters = 0;              // address of the parameter space, the region behind them
-  std::vector<std::string_view> names;  // of Warp::written's numbers
+  std::vector<std::string_view> names;  // of Warp::defined's numbers
   std::vector<SharedVariable> shared_variables;
   uint32_t register_bytes = 0;
   uint32_t first_predicate = 0;        // number of predicate 0
-  uint32_t predicate_count = 0;        // the last two are constants: false, true
+  uint32_t predicate_count = 0;        // the last three are a sink and constants: false, true
+  uint32_t bits = 0;                   // where undefined.cc moves undefined bits, among registers
   uint32_t local_bytes = 0;            // a thread, .param variables of calls included
   uint32_t reserved_shared_bytes = 0;  // kReservedSharedBytes, or none
   uint32_t static_shared_bytes = 0;    // these included

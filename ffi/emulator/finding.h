@@ -16,7 +16,7 @@ enum class Kind : uint8_t {
   kOutOfBounds,
   kMisaligned,
   kReadOnly,
-  kUninitialised,    // a register, shared memory or a result that nothing has written
+  kUninitialised,    // shared memory, a result or what matters of a register: without a value
   kUnwrittenOutput,  // bytes of a result that no thread wrote
   kBarrier,          // a barrier that the threads do not reach as it counts them
   kDeadlock,

@@ -89,7 +89,9 @@ Status Maker::LayOutRegisters() {
   };
   layout_->scratch = take(kScratchSlots * kLanes * 4);
   layout_->sink = take(kLanes * 8);
-  uint32_t number = 0, predicates = 0;
+  program_->bits = take(kBitsSlots * kLanes * 8);
+  program_->names.assign(kCarryNumber + 1, "");
+  uint32_t number = kCarryNumber + 1, predicates = 0;
   for (uint32_t index : layout_->reachable) {
     const Function& function = module_.functions[index];
     Frame& frame = layout_->frames[index];

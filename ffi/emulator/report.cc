@@ -251,12 +251,6 @@ void ReportReadOnly(Warp& w, const Step& step, int lane, Space space, uint64_t a
   Record(*w.cta->cluster, With(MakeFinding(w, step, lane, Kind::kReadOnly, what), meaning));
 }
 
-void ReportUnwritten(Warp& w, const Step& step, int lane, uint32_t number) {
-  std::string name(w.cta->cluster->launch->program->names[number]);
-  Report(w, step, lane, "reads register " + name + ", which this thread has never written",
-         Kind::kUninitialised);
-}
-
 void ReportStepLimit(Warp& w, uint64_t limit) {
   const Step& step = w.cta->cluster->launch->program->steps[w.active != 0 ? w.pc : w.lane_pc[0]];
   int lane = w.active != 0 ? __builtin_ctz(w.active) : 0;

@@ -38,7 +38,6 @@ void ReportOutside(Warp& warp, const Step& step, int lane, ptx::Space space, uin
 void ReportMisaligned(Warp& warp, const Step& step, int lane, ptx::Space space, uint64_t address,
                       uint32_t bytes);
 void ReportReadOnly(Warp& warp, const Step& step, int lane, ptx::Space space, uint64_t address);
-void ReportUnwritten(Warp& warp, const Step& step, int lane, uint32_t number);
 
 // Nobody in the cluster can move: says who waits where, or goes round in a loop.
 void ReportDeadlock(Cluster& cluster, const std::vector<Spin>& spins);

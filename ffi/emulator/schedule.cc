@@ -7,6 +7,7 @@
 #include "emulator/monitor.h"
 #include "emulator/report.h"
 #include "emulator/spin.h"
+#include "emulator/undefined.h"
 
 namespace jax_ptx::emulator {
 namespace {
@@ -27,12 +28,6 @@ void Choose(Warp& w, uint32_t runnable, uint32_t pc) {
   w.active = group;
   w.stop = next;
   w.is_uniform = group == w.live;
-}
-
-// The first lane of `mask` whose register `number` nobody wrote; the mask is not empty of such
-// lanes.
-void FaultUnwritten(Warp& w, const Step& step, uint32_t mask, uint32_t number) {
-  ReportUnwritten(w, step, __builtin_ctz(mask & ~w.written[number]), number);
 }
 
 }  // namespace
@@ -152,7 +147,7 @@ namespace {
 
 // Whether the step's lanes are through, or will run it again once others have come.
 bool IsThrough(const Step& step, Outcome outcome) {
-  if (outcome == Outcome::kNext) return true;
+  if (outcome == Outcome::kNext || outcome == Outcome::kMarked) return true;
   switch (step.source->op) {
     case ptx::Op::kBar:
     case ptx::Op::kBarrierCluster:
@@ -172,7 +167,7 @@ template <bool is_observed>
 void RunWarp(Warp& w, uint32_t slice) {
   Cluster& cluster = *w.cta->cluster;
   const Step* steps = cluster.launch->program->steps.data();
-  const uint32_t* written = w.written;
+  const uint32_t* defined = w.defined;
   const uint32_t first_predicate = cluster.launch->program->first_predicate;
   w.slice = slice;
   if (w.active == 0 && !Regroup(w)) return;
@@ -189,7 +184,7 @@ void RunWarp(Warp& w, uint32_t slice) {
     }
     if (step.guard != kNone) {
       uint32_t number = first_predicate + step.guard;
-      if ((mask & ~written[number]) != 0) return FaultUnwritten(w, step, mask, number);
+      if ((mask & ~defined[number]) != 0) return ReportUndefinedGuard(w, step, mask, number);
       uint32_t predicate = w.predicates[step.guard];
       mask &= step.guard_negated ? ~predicate : predicate;
       if (mask == 0) {
@@ -197,15 +192,16 @@ void RunWarp(Warp& w, uint32_t slice) {
         continue;
       }
     }
-    for (int k = 0; k < step.read_count; ++k) {
-      if ((mask & ~written[step.reads[k]]) != 0)
-        return FaultUnwritten(w, step, mask, step.reads[k]);
-    }
-    Outcome outcome = step.run(w, step, mask);
+    uint32_t undefined = 0;
+    for (int k = 0; k < step.read_count; ++k) undefined |= mask & ~defined[step.reads[k]];
+    Outcome outcome = undefined == 0 ? step.run(w, step, mask) : RunUndefined(w, step, mask);
     if (is_observed && IsThrough(step, outcome)) cluster.monitor->Executed(w, step, mask);
     switch (outcome) {
       case Outcome::kNext:
-        for (int k = 0; k < step.write_count; ++k) w.written[step.writes[k]] |= mask;
+        for (int k = 0; k < step.write_count; ++k) w.defined[step.writes[k]] |= mask;
+        ++w.pc;
+        break;
+      case Outcome::kMarked:
         ++w.pc;
         break;
       case Outcome::kJump:

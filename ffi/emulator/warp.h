@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,20 +41,25 @@ struct Warp;
 struct Step;
 
 enum class Outcome : uint8_t {
-  kNext,   // go on behind the instruction
-  kJump,   // the handler has set the program counters
-  kRetry,  // the handler has blocked some lanes; the rest are chosen anew
-  kFault,  // the handler has recorded an error
+  kNext,    // go on behind the instruction
+  kMarked,  // the same, and Warp::defined is up to date already
+  kJump,    // the handler has set the program counters
+  kRetry,   // the handler has blocked some lanes; the rest are chosen anew
+  kFault,   // the handler has recorded an error
 };
 
 using Handler = Outcome (*)(Warp& warp, const Step& step, uint32_t mask);
 
-// A decoded instruction, ready to run. `args` are encoded operands, see Warp.
+constexpr uint32_t kWideArgument = 0x80000000;  // see Step
+
+// A decoded instruction, ready to run. `args` are encoded operands, see Warp. Behind `writes` comes
+// what undefined.cc needs: how many of the args are destinations, how many there are, and of each
+// its number in Warp::defined (with kWideArgument when it has 64 bits), or kNone.
 struct Step {
   Handler run = nullptr;
   Handler inner = nullptr;  // what a wrapping handler (a rounding mode) runs
   const uint32_t* args = nullptr;
-  const uint32_t* reads = nullptr;  // numbers in Warp::written
+  const uint32_t* reads = nullptr;  // numbers in Warp::defined
   const uint32_t* writes = nullptr;
   uint8_t read_count = 0;
   uint8_t write_count = 0;
@@ -82,6 +88,13 @@ struct Cta;
 class Monitor;
 class Order;
 
+// What a lane's register holds that no instruction wrote, or computed from such a value.
+struct UndefinedValue {
+  uint64_t bits = 0;    // of the register that have no value
+  uint32_t origin = 0;  // the register that nothing has written
+  uint32_t line = 0;    // that read it first
+};
+
 struct CopyGroup {  // cp.async of one thread that has not been waited for
   uint64_t destination, source;
   uint32_t bytes, zeros;
@@ -93,7 +106,7 @@ struct Warp {
   const uint8_t* bank[2] = {};  // registers, constants
   uint8_t* registers = nullptr;
   uint32_t* predicates = nullptr;
-  uint32_t* written = nullptr;  // per register: lanes that have written it
+  uint32_t* defined = nullptr;  // per register: lanes in which every bit of it has a value
   uint8_t* local = nullptr;     // local_bytes for each lane
 
   uint32_t pc = 0;
@@ -113,7 +126,8 @@ struct Warp {
   uint32_t existing = 0;  // lanes that the block size fills
   Cta* cta = nullptr;
   std::array<uint32_t, kLanes> lane_pc = {};
-  std::array<std::vector<uint32_t>, kLanes> async_groups;  // sizes are few: kept simple
+  std::map<uint32_t, std::array<UndefinedValue, kLanes>> undefined;  // of the others, once read
+  std::array<std::vector<uint32_t>, kLanes> async_groups;            // sizes are few: kept simple
 
   template <class S>
   const S* In(uint32_t arg) const {

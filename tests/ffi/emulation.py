@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,3 +119,8 @@ def line_of(text: str, fragment: str) -> int:
     found = [i for i, line in enumerate(text.splitlines(), 1) if fragment in line]
     assert len(found) == 1, found
     return found[0]
+
+
+def with_lines(expected: str, text: str) -> str:
+    """`expected` with the number of the line of `text` that holds it in place of each <fragment>."""
+    return re.sub(r"<(.+?)>", lambda match: str(line_of(text, match[1])), expected)

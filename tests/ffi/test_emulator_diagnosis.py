@@ -156,14 +156,16 @@ def test_local_memory():
 
 
 def test_registers_that_nobody_wrote():
-    message, text = fault("add.f32 %f1, %f2, %f2;")
-    assert "reads register %f2, which this thread has never written" in message
-    assert f"PTX line {line_of(text, 'add.f32')} `add.f32 %f1, %f2, %f2`" in message
-    message, _ = fault("setp.gt.u32 %p1, %t, 3; @%p1 mov.u32 %r1, 5; add.u32 %r2, %r1, 1;")
-    assert "reads register %r1" in message
+    message, text = fault("add.f32 %f1, %f2, %f2;\nst.global.f32 [%y], %f1;")
+    assert f"PTX line {line_of(text, '[%y]')} `st.global.f32 [%y], %f1`" in message
+    assert (
+        f"stores %f1, which comes from %f2, read at PTX line {line_of(text, 'add.f32')}" in message
+    )
+    message, _ = fault("setp.gt.u32 %p1, %t, 3; @%p1 mov.u32 %r1, 5; st.global.u32 [%y], %r1;")
+    assert "stores %r1, which this thread has never written" in message
     assert "thread (0,0,0)" in message
     message, _ = fault("@%p7 mov.u32 %r1, 5;")
-    assert "reads register %p7" in message
+    assert "has the guard %p7, which this thread has never written" in message
 
 
 def test_a_barrier_that_only_some_threads_reach():
