@@ -37,9 +37,7 @@ CLUSTER_SLOTS = 4
 CTA_THREADS = 128  # threads that short rows share
 # Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
 STEPS = 4
-# But one each of rows that a warp's lanes cover once (rows of 64: 124, and 138 with two lanes a row; of 128:
-# 124, and 126 with four; of 256: 124, and 126 with eight).
-# Twice the threads for a row that fills 128 (rows of 4,096: 130, and 132; one alone 1.15, and 1.28).
+# A row that fills 128 threads takes twice as many (rows of 4,096: 130, and 132; one alone 1.15, and 1.28).
 HALF_STEPS = 2
 # Narrow accesses carry less, so there are more of them (bfloat16 rows of 4,097: 169, and 258 with four).
 NARROW_BYTES = 8
@@ -154,6 +152,8 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
     steps, most = min(STEPS * more, MAX_NARROW_STEPS), min(MAX_STEPS * more, MAX_NARROW_STEPS)
     layout = row_layout(n, dtype, max_accesses=steps, max_elements=n, cta_threads=CTA_THREADS)
     if access_bytes == ACCESS_BYTES and layout.accesses <= WARP:
+        # One access a thread where a warp covers the row (64: 124, and 138 with two lanes a row; 128: 124,
+        # and 126 with four; 256: 124, and 126 with eight).
         layout = row_layout(n, dtype, max_accesses=1, max_elements=n, cta_threads=CTA_THREADS)
     if access_bytes == ACCESS_BYTES and layout.accesses == CTA_THREADS * STEPS:
         layout = RowLayout(n, vector, CTA_THREADS * STEPS // HALF_STEPS, 1)

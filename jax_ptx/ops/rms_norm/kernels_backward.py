@@ -1,8 +1,8 @@
 """The backward kernel: dx and partial sums of dw in one read of x and dy.
 
 With `normal = x * rstd` and `dn = dy * weight`: `dx = rstd * (dn - normal * mean(dn * normal))` and
-`dw = sum over rows of dy * normal`; an addend is added to dx before its one rounding. A CTA takes a run of
-consecutive rows, keeps its part of dw in registers, and has the next rows on their way while it works on
+`dw = sum over rows of dy * normal`; an addend is added to dx before its one rounding. CTAs take rows by
+turns; each keeps its part of dw in registers, and has its next rows on their way while it works on
 one.
 """
 
