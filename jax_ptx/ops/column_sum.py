@@ -57,7 +57,8 @@ def _formula(parts: jax.Array, *, dtype: str, emulate: bool) -> list[jax.Array]:
 
 
 def _launch(parts: Any, *, dtype: str, emulate: bool) -> rowwise.Call:
-    launch = column_sum_launch(math.prod(parts.shape[:-1]), parts.dtype.name, dtype)
+    *lead, n = parts.shape
+    launch = column_sum_launch(math.prod(lead), n, parts.dtype.name, dtype)
     return rowwise.Call(launch, (Role.PARTIAL, Role.WEIGHT), n_cut=0)
 
 

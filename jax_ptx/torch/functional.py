@@ -8,6 +8,7 @@ in forward-mode differentiation the formula runs, of which PyTorch knows every d
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from torch.autograd import forward_ad
 
 from jax_ptx.torch import formula, ops, sharding
 from jax_ptx.torch.arguments import check_implementation, check_layout, not_a_tensor
-from jax_ptx.torch.plan import Optional, Plan, checked_plan
+from jax_ptx.torch.plan import Optional, Plan, checked_plan, plans
 
 Implementation = Literal["ptx", "torch"]
 
@@ -30,6 +31,10 @@ _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _is_tracing = torch._C._is_tracing
 _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled = torch.is_autocast_enabled
+# Of forward-mode differentiation: -1 outside of it. Whoever renames it loses only the formula's derivative.
+_levels: Any = (
+    forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=-1)
+)
 # Whether autocast casts the operands of this PyTorch's own rms_norm; that of 2.11 did not.
 _AUTOCAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
 
@@ -76,6 +81,10 @@ def rms_norm(
     """
     options = (eps, weight_offset, round_before_weight)
     try:
+        if implementation is None and weight is not None:
+            plan = _known_plan(x, weight, options)
+            if plan is not None and (done := plan.at_once(x, weight, False)) is not None:
+                return done[0]
         return _call(x, None, weight, options, implementation)[0]
     except RuntimeError:
         _explain("rms_norm", x=x, weight=weight)
@@ -132,6 +141,38 @@ def _explain(op: str, **tensors: Any) -> None:
         check_layout(op, name, tensor)
 
 
+def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | None:
+    """The kernel's plan of plain tensors that fit together and of which nothing is recorded, if it is known.
+
+    For all others `_call` finds it, or says what is wrong.
+    """
+    if (
+        _is_compiling()
+        or type(x) not in _PLAIN
+        or type(weight) not in _PLAIN
+        or (_is_grad_enabled() and (x.requires_grad or weight.requires_grad))
+        or _are_functorch_transforms_active()
+        or _len_torch_dispatch_stack()
+        or _is_tracing()
+        or _levels._current_level >= 0
+        or (_AUTOCAST and _is_autocast_enabled("cuda"))
+    ):
+        return None
+    eps, offset, rounds = options
+    shape = x.shape
+    if not (shape and type(eps) is type(offset) is float and type(rounds) is bool):
+        return None
+    plan = plans.get((shape[-1], x.dtype, weight.dtype, True, options))
+    if (
+        plan is None
+        or weight.shape != plan.weight_shape
+        or not x.is_cuda
+        or weight.get_device() != x.get_device()
+    ):
+        return None
+    return plan
+
+
 def _call(
     x: torch.Tensor,
     residual: Optional,
@@ -159,7 +200,7 @@ def _call(
     if compiling and not transformed and not fusible:
         return _registered(x, residual, weight, options, kernel)
     plan = checked_plan(x, residual, weight, options, kernel, keep=not compiling)
-    if compiling or transformed or getattr(forward_ad, "_current_level", 0) >= 0:
+    if compiling or transformed or _levels._current_level >= 0:
         added = x if residual is None else x + residual
         return formula.forward(added, weight, plan.options)[0], added
     if not (

@@ -56,38 +56,18 @@ class Plan:
         # Whether PyTorch's own operation computes the same, as it does on a CPU, in a third of the time.
         self._is_torchs = options == Options(options.eps) and weight_dtype in (None, dtype)
         self._forward: dict[tuple[bool, bool], Runner] = {}
+        self._alone: Runner | None = None  # of those, without a residual and rstd
+        self._with_rstd: Runner | None = None
         self._backward: dict[tuple[bool, bool, int], Runner | None] = {}
 
     def forward(
         self, x: torch.Tensor, weight: Optional, residual: Optional = None, with_rstd: bool = True
     ) -> tuple[torch.Tensor, Optional, Optional]:
         """y, `x + residual` if there is a residual, and rstd, in some shape, if it is asked for."""
-        run = self._forward.get((residual is not None, with_rstd))
-        if run is not None and run.enqueue is not None and weight is not None and residual is None:
-            # The usual call of a model. What follows does as much, and more calls between it and the
-            # launch take a third of the time on the host.
-            device, n_bytes = x.get_device(), x.nbytes
-            from_x, from_weight = x.data_ptr(), weight.data_ptr()
-            if (
-                device >= 0
-                and n_bytes
-                and (from_x | from_weight) % run.alignment == 0  # a power of two
-                and x.is_contiguous()
-                and weight.is_contiguous()
-                and not x.is_neg()
-                and not weight.is_neg()
-            ):
-                y = _empty_like(x)
-                # fmt: off
-                if not with_rstd:
-                    run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
-                                self._weight_bytes, y.data_ptr(), n_bytes)
-                    return y, None, None
-                rstd = self._new_rstd(x, n_bytes // self._row_bytes)
-                run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
-                            self._weight_bytes, y.data_ptr(), n_bytes, rstd.data_ptr(), rstd.nbytes)
-                # fmt: on
-                return y, None, rstd
+        if residual is None and weight is not None:
+            done = self.at_once(x, weight, with_rstd)
+            if done is not None:
+                return done[0], None, done[1]
         if not self.kernel or x.numel() == 0:
             if self._is_torchs and residual is None and not with_rstd and x.is_cpu:
                 y = torch.nn.functional.rms_norm(x, (self.n,), weight, self.options.eps)
@@ -95,6 +75,7 @@ class Plan:
             added = None if residual is None else x + residual
             y, rstd = formula.forward(x if added is None else added, weight, self.options)
             return y, added, rstd if with_rstd else None
+        run = self._forward.get((residual is not None, with_rstd))
         if run is None:
             run = self._build_forward(residual is not None, with_rstd)
         operands = [x]
@@ -112,6 +93,39 @@ class Plan:
             results.append(rstd)
         run(operands, results)
         return y, added, rstd
+
+    def at_once(
+        self, x: torch.Tensor, weight: torch.Tensor, with_rstd: bool
+    ) -> tuple[torch.Tensor, Optional] | None:
+        """y, and rstd if it is asked for, of the usual call of a model: the kernel ran before, and takes the
+        tensors as they are. None: `forward` does what is left; it takes a third more of the host's time.
+        """
+        run = self._with_rstd if with_rstd else self._alone
+        if run is None or run.enqueue is None:
+            return None
+        device, n_bytes = x.get_device(), x.nbytes
+        from_x, from_weight = x.data_ptr(), weight.data_ptr()
+        if (
+            device < 0
+            or not n_bytes
+            or (from_x | from_weight) % run.alignment  # a power of two
+            or not x.is_contiguous()
+            or not weight.is_contiguous()
+            or x.is_neg()
+            or weight.is_neg()
+        ):
+            return None
+        y = _empty_like(x)
+        # fmt: off
+        if not with_rstd:
+            run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
+                        self._weight_bytes, y.data_ptr(), n_bytes)
+            return y, None
+        rstd = self._new_rstd(x, n_bytes // self._row_bytes)
+        run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
+                    self._weight_bytes, y.data_ptr(), n_bytes, rstd.data_ptr(), rstd.nbytes)
+        # fmt: on
+        return y, rstd
 
     def backward(
         self,
@@ -150,7 +164,7 @@ class Plan:
         run(operands, results)
         if dw is not None and runs > 1:
             parts, dw = dw, _empty(self.weight_shape, dtype=self.weight_dtype, device=x.device)
-            _sum_of(runs, self._wide, dw.dtype)([parts], [dw])
+            _sum_of(runs, dw.shape[-1], self._wide, dw.dtype)([parts], [dw])
         elif dw is not None and dw.dtype is not self.weight_dtype:
             dw = dw.to(self.weight_dtype)
         return dx, dw
@@ -167,7 +181,9 @@ class Plan:
             out_dtype=None,
             with_rstd=with_rstd,
         )
-        return self._forward.setdefault((residual, with_rstd), Runner(launch, launch.access_bytes))
+        run = self._forward.setdefault((residual, with_rstd), Runner(launch, launch.access_bytes))
+        self._alone, self._with_rstd = map(self._forward.get, [(False, False), (False, True)])
+        return run
 
     def _build_backward(self, addend: bool, need_dx: bool, runs: int) -> Runner | None:
         """None: a row is too long for the kernel."""
@@ -201,8 +217,8 @@ class Plan:
 
 
 @functools.cache
-def _sum_of(rows: int, dtype: torch.dtype, out_dtype: torch.dtype) -> Runner:
-    launch = column_sum_launch(rows, _name(dtype), _name(out_dtype))
+def _sum_of(rows: int, n: int, dtype: torch.dtype, out_dtype: torch.dtype) -> Runner:
+    launch = column_sum_launch(rows, n, _name(dtype), _name(out_dtype))
     return Runner(launch, launch.access_bytes)
 
 
@@ -224,7 +240,7 @@ def _target() -> int:
 
 
 _MAX_PLANS = 4096
-_plans: dict[Any, Plan] = {}
+plans: dict[Any, Plan] = {}  # by what `checked_plan` says
 
 
 def checked_plan(
@@ -255,25 +271,29 @@ def checked_plan(
     if keep:
         try:
             weight_dtype = None if weight is None else weight.dtype
+            key = (x.shape[-1], x.dtype, weight_dtype, kernel, options)
             # With the options' types, since True == 1: what is refused is refused each time.
-            eps, offset, rounds = map(type, options)
-            key = (x.shape[-1], x.dtype, weight_dtype, options, eps, offset, rounds, kernel)
-            plan = _plans.get(key)
+            eps, offset, rounds = options
+            if not (type(eps) is type(offset) is float and type(rounds) is bool):
+                key += (type(eps), type(offset), type(rounds))
+            plan = plans.get(key)
         except (IndexError, AttributeError, TypeError):  # a scalar, no tensor, a symbolic length
             pass
     if plan is None:
         plan = _new_plan(op, x, weight, options, kernel)
         if key is not None and isinstance(plan.n, int):
-            if len(_plans) >= _MAX_PLANS:
-                _plans.clear()
-            _plans[key] = plan
+            if len(plans) >= _MAX_PLANS:
+                plans.clear()
+            plans[key] = plan
     if weight is not None:
         if weight.shape != plan.weight_shape:
             raise ValueError(
                 f"{op}: weight must have shape {list(x.shape[-1:])} to match x.shape[-1], got "
                 f"{list(weight.shape)}"
             )
-        if weight.device != x.device:
+        # The number first: it makes no objects. Whatever is not on a GPU has the same.
+        device = x.get_device()
+        if weight.get_device() != device or (device < 0 and weight.device != x.device):
             raise ValueError(
                 f"{op}: weight must be on x's device {x.device}, got {weight.device}; .to moves it"
             )

@@ -12,7 +12,7 @@ import pytest
 import jax_ptx
 from jax_ptx.launch import ptx_call
 from jax_ptx.ops.column_sum import column_sum
-from jax_ptx.ops.columns import LOADS, MAX_WARPS, column_sum_launch
+from jax_ptx.ops.columns import LOADS, LONG, LONG_WARPS, MAX_WARPS, column_sum_launch
 from tests.ptxas import assemble
 
 
@@ -20,12 +20,20 @@ def draw(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 264, MAX_WARPS * LOADS + 1])
-def test_every_row_is_summed_once(rows: int) -> None:
-    parts = np.ones((rows, 35), np.float32) * np.arange(1, 36, dtype=np.float32)
-    launch = column_sum_launch(rows, "float32", "float32")
-    (sums,) = ptx_call(launch, parts, result_types=[jax.ShapeDtypeStruct((35,), np.float32)])
-    np.testing.assert_array_equal(sums, rows * np.arange(1, 36))
+@pytest.mark.parametrize(
+    ("rows", "n"),
+    [
+        *((rows, 35) for rows in (1, 2, 31, 32, 33, 264, MAX_WARPS * LOADS + 1)),
+        *((rows, LONG + 4) for rows in (1, 3, 15, LONG_WARPS * LOADS + 1)),
+        (2, LONG + 1),
+    ],
+)
+def test_every_row_is_summed_once(rows: int, n: int) -> None:
+    columns = np.arange(1, n + 1, dtype=np.float32)
+    launch = column_sum_launch(rows, n, "float32", "float32")
+    parts = np.ones((rows, n), np.float32) * columns
+    (sums,) = ptx_call(launch, parts, result_types=[jax.ShapeDtypeStruct((n,), np.float32)])
+    np.testing.assert_array_equal(sums, rows * columns)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +55,19 @@ def test_a_sum_is_rounded_once(dtype: str, out: str) -> None:
         np.testing.assert_allclose(np.asarray(sums, np.float64), exact, rtol=unit, atol=unit)
 
 
-@pytest.mark.parametrize(("rows", "dtype"), [(264, "float32"), (2112, "float64")])
-def test_no_register_is_spilled(rows: int, dtype: str) -> None:
-    (kernel,) = assemble(column_sum_launch(rows, dtype, dtype).ptx, "sm_90").values()
+@pytest.mark.parametrize(
+    ("rows", "n", "dtype", "most"),
+    [
+        (264, 4096, "float32", 32),  # two CTAs of 1,024 threads on an SM
+        (2112, 4096, "float64", 32),
+        (15, 262144, "float32", 64),
+        (264, LONG, "float32", 128),
+    ],
+)
+def test_no_register_is_spilled(rows: int, n: int, dtype: str, most: int) -> None:
+    (kernel,) = assemble(column_sum_launch(rows, n, dtype, dtype).ptx, "sm_90").values()
     assert kernel.spill_bytes == 0
-    assert kernel.registers <= 32  # two CTAs of 1,024 threads on an SM
+    assert kernel.registers <= most
 
 
 def test_the_text_is_the_same_for_every_length() -> None:
@@ -62,7 +78,7 @@ def test_the_text_is_the_same_for_every_length() -> None:
         .as_text()
         for n in (512, 4097)
     )
-    text = column_sum_launch(264, "float32", "bfloat16").ptx
+    text = column_sum_launch(264, 512, "float32", "bfloat16").ptx
     assert len(text) < 8000
     entry = text[text.index(".visible") :].splitlines()[0]
     assert entry in first
