@@ -28,16 +28,11 @@ DTYPES = ("float32", "bfloat16", "float64")  # float16 takes bfloat16's path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-# Bytes that are spilled: where that was measured to be faster than what spills nothing (config.py), for a
-# float32 weight of the longest bfloat16 rows, whose 32 registers are too many, and for its groups' numbers.
+# Bytes that are spilled: where that was measured to be faster than what spills nothing (config.py).
 # float64 has no limit: ptxas calls routines of its own for a reciprocal, and saves registers around them.
 SPILLS = {
     ("forward", "float32", 100000): 48,
-    ("forward", "float32", 262144): 32,
-    ("forward", "bfloat16", 262144): 32,
     ("backward", "bfloat16", 16384): 168,
-    ("backward", "bfloat16", 131072): 184,
-    ("backward", "bfloat16", 262144): 56,
 }
 # The same with a residual, or an addend of dx: in registers of its own, of which those kernels had none left.
 SPILLS_ADDED = SPILLS | {
@@ -49,9 +44,10 @@ SPILLS_ADDED = SPILLS | {
     ("backward", "bfloat16", 16384): 256,
     ("backward", "bfloat16", 10007): 140,
     ("backward", "bfloat16", 18432): 40,
-    ("backward", "bfloat16", 131072): 360,
-    ("backward", "bfloat16", 262144): 128,
-    ("backward", "float32", 131072): 8,
+    ("backward", "bfloat16", 131072): 84,
+    ("backward", "bfloat16", 262144): 84,
+    ("backward", "float32", 262144): 52,
+    ("forward", "bfloat16", 131072): 8,
 }
 
 

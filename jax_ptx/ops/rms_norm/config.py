@@ -29,7 +29,9 @@ from jax_ptx.types import DType
 SMS = 132  # of an H200
 # Clusters that run at once, one CTA to an SM: one more would wait for all the others (bfloat16 rows of
 # 65,536: 205 with 15 of eight CTAs, 337 with 16).
-CLUSTERS = {2: 66, 4: 30, 8: 15}
+CLUSTERS = {2: 66, 4: 30, 8: 15, 16: 7}
+# Clusters of more are not portable (of the GPUs here sm_90 and sm_100 take them), and slower where both do.
+PORTABLE_CTAS = 8
 CLUSTER_SLOTS = 4
 
 # ---- forward ----
@@ -51,8 +53,7 @@ STAGED_MIN_THREADS = 128
 MAX_STEPS = 8
 MANY_THREADS = 512
 # A cluster that goes from row to row shares what is longer (131,072: 138, and 194 with each row read twice;
-# 262,144: 141 and 200); it would be slower below (32,768: 143).
-CLUSTER_STEPS = 4
+# 262,144: 131, 133 with 1,024 threads, and 200); it would be slower below (65,536: 131, and 130).
 FORWARD_RING_BYTES = 128 * 1024  # the weight's L1 has the rest
 # Still longer rows are read twice, the second time from L2 as far as that reaches.
 LOOP_THREADS = 1024  # one CTA an SM leaves each the most of it: 140, and 193 with two of 512
@@ -87,7 +88,7 @@ BULK_SM_THREADS = 576
 BULK_SLOTS = 4
 # Of a cluster too (rows of 32,768: 195 with two slots, 200 with four; of 18,432: 194, 198 with three), but
 # for eight CTAs (65,536: 191 with four, 199 with two).
-BULK_CLUSTER_SLOTS = {2: 2, 4: 2, 8: 4}
+BULK_CLUSTER_SLOTS = {2: 2, 4: 2, 8: 4, 16: 4}
 # Threads of two lengths that models use and that take the rule's 384 and 448 badly, for no reason that was
 # found (6,144: 187, and 218; 7,168: 192, and 205).
 THREADS_16_BIT = {6144: 256, 7168: 896}
@@ -120,16 +121,17 @@ class ForwardConfig:
         """Clusters that share the rows."""
         return CLUSTERS[self.layout.cluster]
 
-    def weight_in_order(self, *, residual: bool, with_rstd: bool) -> bool:
+    def weight_in_order(self, *, residual: bool) -> bool:
         """Whether loads of the weight stay where they are written (see `Finish.in_order`): a step ahead.
 
         They then take few registers from a row of many threads: two CTAs share an SM (bfloat16 rows of
         32,768: 132, and 137), or nothing is spilled (65,536 with rstd: 131, and 164; with no load ahead,
         142). Without rstd ptxas spills nothing either way (133, and 134), and the driver's compiler may
-        (159 where it moves them); but for a residual without rstd moving them is what spills nothing.
+        (159 where it moves them); but with a residual moving them is what spills nothing (with rstd: 255,
+        and 290).
         """
         threads = self.layout.threads
-        return threads == MANY_THREADS or (threads > MANY_THREADS and (with_rstd or not residual))
+        return threads == MANY_THREADS or (threads > MANY_THREADS and not residual)
 
 
 def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False) -> ForwardConfig:
@@ -157,17 +159,18 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
         layout = row_layout(n, dtype, max_accesses=1, max_elements=n, cta_threads=CTA_THREADS)
     if access_bytes == ACCESS_BYTES and layout.accesses == CTA_THREADS * STEPS:
         layout = RowLayout(n, vector, CTA_THREADS * STEPS // HALF_STEPS, 1)
-    if layout.threads >= MANY_THREADS:
+    if layout.threads == MANY_THREADS and access_bytes == ACCESS_BYTES:
+        # As many warps as it takes, no power of two (12,288: 126 with 384 threads, 132 with 512).
+        layout = RowLayout(n, vector, WARP * math.ceil(layout.accesses / STEPS / WARP), 1)
+    elif layout.threads >= MANY_THREADS:
         threads = MANY_THREADS if layout.accesses <= MANY_THREADS * most else MAX_THREADS
         layout = RowLayout(n, layout.vector, threads, 1)
     if layout.steps <= most:
         return ForwardConfig(layout)
     for cluster in reversed(_clusters(layout, dtype, target)[1:]):
-        many = layout.accesses > cluster * MANY_THREADS * CLUSTER_STEPS
-        threads = MAX_THREADS if many else MANY_THREADS
-        shared = RowLayout(n, layout.vector, threads, 1, cluster)
+        shared = RowLayout(n, layout.vector, MANY_THREADS, 1, cluster)
         slots = _slots(shared, dtype, 1, FORWARD_RING_BYTES)
-        if shared.steps <= CLUSTER_STEPS and slots:
+        if cluster <= PORTABLE_CTAS and shared.steps <= MAX_STEPS and slots:
             return ForwardConfig(shared, slots=slots)
     return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), LOOP_STEPS)
 
@@ -190,7 +193,7 @@ class BackwardConfig:
 
 
 def backward_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
-    """The configuration of the backward kernel; None: the row is too long for its registers."""
+    """The configuration of the backward kernel; None: the row is too long for it."""
     layout = _backward_layout(n, dtype, target)
     if layout is None:
         return _pieces_config(n, dtype, target)
@@ -230,14 +233,16 @@ def _bulk_config(layout: RowLayout, dtype: DType) -> BackwardConfig | None:
 def _pieces_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
     """With rows that stay in shared memory; None: they are too long for that too."""
     vector = ACCESS_BYTES * 8 // dtype.bits
-    clusters = _clusters(RowLayout(n, vector, WARP, 1), dtype, target) if n % vector == 0 else [1]
-    steps = PIECE_COLUMNS_BYTES // ACCESS_BYTES
-    threads = WARP * math.ceil(n // clusters[-1] // vector / steps / WARP)
-    if clusters[-1] == 1 or threads > MAX_THREADS_MANY_COLUMNS:
+    if n % vector:
         return None
-    layout = RowLayout(n, vector, threads, 1, clusters[-1])
-    slots = PIECES_RING_BYTES // bulk_slot_bytes(layout, dtype, 2, in_pieces=True)
-    return BackwardConfig(layout, slots, CLUSTERS[clusters[-1]], bulk=True, in_pieces=True)
+    steps = PIECE_COLUMNS_BYTES // ACCESS_BYTES
+    for cluster in _clusters(RowLayout(n, vector, WARP, 1), dtype, target)[1:]:
+        threads = WARP * math.ceil(n // cluster // vector / steps / WARP)
+        if threads <= MAX_THREADS_MANY_COLUMNS:
+            layout = RowLayout(n, vector, threads, 1, cluster)
+            slots = PIECES_RING_BYTES // bulk_slot_bytes(layout, dtype, 2, in_pieces=True)
+            return BackwardConfig(layout, slots, CLUSTERS[cluster], bulk=True, in_pieces=True)
+    return None
 
 
 def _ring_bytes(layout: RowLayout, target: int) -> int:
@@ -263,11 +268,14 @@ def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
     few = ROW_COLUMNS if narrow else COLUMNS_32_BIT
     most = MOST_COLUMNS_16_BIT if narrow else ROW_COLUMNS
     clusters = _clusters(RowLayout(n, vector, WARP, 1), dtype, target)
-    choices = [(c, few, MAX_THREADS_FEW_COLUMNS) for c in clusters]
-    choices += [(c, most, MAX_THREADS_MANY_COLUMNS) for c in clusters]
-    choices.sort(key=lambda choice: choice[0])
-    if narrow:
-        choices.append((clusters[-1], EXTREME_COLUMNS_16_BIT, MAX_THREADS_MANY_COLUMNS))
+    choices: list[tuple[int, int, int]] = []
+    for portable in (True, False):
+        sizes = [c for c in clusters if (c <= PORTABLE_CTAS) is portable]
+        for cluster in sizes:
+            choices += [(cluster, few, MAX_THREADS_FEW_COLUMNS)]
+            choices += [(cluster, most, MAX_THREADS_MANY_COLUMNS)]
+        if narrow and sizes:
+            choices.append((sizes[-1], EXTREME_COLUMNS_16_BIT, MAX_THREADS_MANY_COLUMNS))
     for cluster, columns, most_threads in choices:
         # As many warps as it takes, no power of two (rows of 18,432: 188 with 576 threads of 16 columns,
         # 193 with 512 of 24; of 3,072: 191 with 192, 202 with 128).

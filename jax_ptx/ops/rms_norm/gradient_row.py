@@ -19,16 +19,17 @@ Packed = list[Reg]  # the registers of a step's vector
 class GradientRow(Protocol):
     """A row of x, dy and what is added to dx, which is read twice: before its mean is known, and after."""
 
-    def first(self, step: int) -> tuple[Packed, Packed]:
+    def first(self, step: int, /) -> tuple[Packed, Packed]:
         """A step's x and dy, the first time; steps come in order."""
         ...
 
-    def again(self, step: int) -> tuple[Packed, Packed]:
+    def again(self, step: int, /) -> tuple[Packed, Packed]:
         """The same, once more."""
         ...
 
-    def addend(self, step: int) -> Packed | None:
-        """What is added to the step's dx."""
+    @property
+    def addend(self) -> Callable[[int], Packed | None]:
+        """What is added to a step's dx; asked for in order."""
         ...
 
     def done(self, step: int) -> None:
@@ -37,18 +38,23 @@ class GradientRow(Protocol):
 
 
 class WholeRow:
-    """A row in registers: for each step a vector of x, dy and, if there is one, the addend."""
+    """A row in registers: for each step a vector of x and dy."""
 
-    def __init__(self, x: list[Packed], dy: list[Packed], addends: list[Packed] | None) -> None:
-        self._x, self._dy, self._addends = x, dy, addends
+    def __init__(
+        self, x: list[Packed], dy: list[Packed], addend: Callable[[int], Packed | None]
+    ) -> None:
+        """
+        Args:
+            x: the vectors.
+            dy: the vectors.
+            addend: what is added to dx in a step; asked for in order.
+        """
+        self._x, self._dy, self.addend = x, dy, addend
 
     def first(self, step: int) -> tuple[Packed, Packed]:
         return self._x[step], self._dy[step]
 
     again = first
-
-    def addend(self, step: int) -> Packed | None:
-        return self._addends[step] if self._addends else None
 
     def done(self, step: int) -> None:
         pass
@@ -64,7 +70,7 @@ class RowInPieces:
         self,
         this: Row,
         ring: BulkRing,
-        addend: Elements | None,
+        addend: Callable[[int], Packed | None],
         predicates: Predicates,
         exists: Callable[[int], Reg],
     ) -> None:
@@ -72,11 +78,11 @@ class RowInPieces:
         Args:
             this: the thread's part of a row.
             ring: has the row's pieces next.
-            addend: this thread's first elements of the addend's row.
+            addend: what is added to dx in a step.
             predicates: of each step.
             exists: whether there is a row so many turns from this one.
         """
-        self._layout, self._ring, self._addend = this.layout, ring, addend
+        self._ring, self.addend = ring, addend
         self._predicates, self._exists = predicates, exists
         self._slot = ring.slot()
 
@@ -87,12 +93,6 @@ class RowInPieces:
     def again(self, step: int) -> tuple[Packed, Packed]:
         (x,), (dy,) = self._ring.read_again(self._slot, self._predicates[step])
         return x, dy
-
-    def addend(self, step: int) -> Packed | None:
-        if self._addend is None:
-            return None
-        layout = self._layout
-        return self._addend.load(step * layout.stride, layout.vector, self._predicates[step])
 
     def done(self, step: int) -> None:
         ptx.bar.sync(0)
@@ -136,15 +136,44 @@ def weight_of_steps(
     def load(step: int) -> Packed:
         return p.load(step * layout.stride, layout.vector, inside[step], written=True)
 
+    return a_step_ahead(load, layout.steps)
+
+
+def a_step_ahead(load: Callable[[int], Packed], steps: int) -> Callable[[int], Packed]:
+    """The vectors of `load`, each loaded a step before it is asked for; the first follows the last."""
     ahead = load(0)
 
     def next_of(step: int) -> Packed:
         packed = [reg.from_(each, each.dtype) for each in ahead]
-        for each, loaded in zip(ahead, load((step + 1) % layout.steps), strict=True):
+        for each, loaded in zip(ahead, load((step + 1) % steps), strict=True):
             each.assign(loaded)
         return packed
 
     return next_of
+
+
+def addend_of_steps(
+    this: Row, addend: Elements | None, predicates: Predicates, *, keep: bool
+) -> Callable[[int], Packed | None]:
+    """The vector of a step of what is added to dx.
+
+    Args:
+        this: the thread's part of a row.
+        addend: this thread's first elements of the addend's row; None: there is none.
+        predicates: of each step.
+        keep: whether the row has registers from the start, or a step at a time: steps are then asked for in
+            order.
+    """
+    if addend is None:
+        return lambda step: None
+    if keep:
+        return this.load(addend, predicates).__getitem__
+    layout = this.layout
+
+    def load(step: int) -> Packed:
+        return addend.load(step * layout.stride, layout.vector, predicates[step], written=True)
+
+    return a_step_ahead(load, layout.steps)
 
 
 def add_row(

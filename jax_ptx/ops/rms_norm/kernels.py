@@ -134,7 +134,7 @@ def _forward(
         total = reg.scalar(vectors.wide_type(source.dtype), init=0.0)
         for packed in loaded:
             add_squares(total, vectors.widen(packed, source.dtype))
-    in_order = config.weight_in_order(residual=residual is not None, with_rstd=rstd is not None)
+    in_order = config.weight_in_order(residual=residual is not None)
 
     def weights_ahead(step: int) -> list[Reg] | None:
         """A step's weight, if it is loaded a step ahead; a residual leaves no registers for that."""

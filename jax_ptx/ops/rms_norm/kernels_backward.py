@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jax_ptx import types
@@ -21,7 +22,7 @@ from jax_ptx.ops import vectors
 from jax_ptx.ops.bulk import BulkRing
 from jax_ptx.ops.cluster import ClusterSum
 from jax_ptx.ops.declare import MAX_GRID, launch_of
-from jax_ptx.ops.layout import PORTABLE, RowLayout
+from jax_ptx.ops.layout import PORTABLE, WARP, RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.ring import Ring
 from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
@@ -31,12 +32,16 @@ from jax_ptx.ops.rms_norm.gradient_row import (
     RowInPieces,
     WholeRow,
     add_row,
+    addend_of_steps,
     weight_of_steps,
 )
 from jax_ptx.ops.rms_norm.kernels import weight_tile
 from jax_ptx.ops.rows import Predicates, Row
 from jax_ptx.ops.vectors import READ, Elements, elements_of, first_of
-from jax_ptx.types import u32, u64
+from jax_ptx.types import f32, u32, u64
+
+# So many columns' sums and a row leave no registers for all of an addend, or of a float32 weight.
+MANY_COLUMNS = 32
 
 
 @functools.cache
@@ -183,7 +188,9 @@ def _backward(
             this.skip_to_own(p, rank)
     in_pieces = bulk is not None and bulk.pieces > 1
     group_row = number if grouped else None
-    weight_of = weight_of_steps(this, rank, weight, group_row, inside, keep=not in_pieces)
+    crowded = layout.threads > WARP and layout.steps * layout.vector >= MANY_COLUMNS
+    keep = not in_pieces and not (crowded and (addend or (weight and weight.dtype is f32)))
+    weight_of = weight_of_steps(this, rank, weight, group_row, inside, keep=keep)
     wide = vectors.wide_type(px.dtype)
     sums = [reg.scalar(wide, init=0.0) for _ in range(layout.steps * layout.vector)] if dw else []
 
@@ -214,18 +221,14 @@ def _backward(
     def reduce(total: Reg) -> None:
         if cluster_sum:
             cluster_sum(total)
-            if bulk and not in_pieces:
-                # The sum orders these already, by an arrival of each warp; NVIDIA's racecheck, which
-                # follows only the lane that arrives, sees this. It costs nothing that was measurable.
-                ptx.bar.sync(0)
         else:
             row_sum(total, in_cta, layout.threads, parity)
         if bulk and not in_pieces:  # every thread has read the row: its part is in the sum
             bulk.fill(exists(config.slots))
 
-    def next_row(current: Predicates, addends: list[list[Reg]] | None) -> GradientRow:
+    def next_row(current: Predicates, addend: Callable[[int], list[Reg] | None]) -> GradientRow:
         if bulk and in_pieces:
-            return RowInPieces(this, bulk, p_addend, current, exists)
+            return RowInPieces(this, bulk, addend, current, exists)
         if bulk:
             x_row, dy_row = bulk.read(inside)
         elif ring:
@@ -236,18 +239,18 @@ def _backward(
             x_row, dy_row = this.load(px, current), this.load(pdy, current)
             for p in (px, pdy):
                 p.skip(turn, layout.n)
-        return WholeRow(x_row, dy_row, addends)
+        return WholeRow(x_row, dy_row, addend)
 
     # Rows of one CTA advance together: every thread takes part in each reduction.
     with ptx.while_(lambda: first < end):
         current, scale = accesses(exists(0)), reg.from_(following, wide)
         # Not in a ring: it comes while x and dy are waited for and reduced.
-        addends = this.load(p_addend, current) if p_addend and not in_pieces else None
+        addend_of = addend_of_steps(this, p_addend, current, keep=not (crowded or in_pieces))
         p_rstd.skip(turn)
         following.assign(p_rstd.load(0, 1, exists(1))[0])
         weight_type = weight.dtype if weight else None
         gradient = Gradient(px.dtype, scale, weight_type, weight_offset)
-        row = next_row(current, addends)
+        row = next_row(current, addend_of)
         add_row(this, row, weight_of, gradient, sums, p_dx, current, reduce)
         if bulk and not in_pieces and not p_dx:
             ptx.bar.sync(0)

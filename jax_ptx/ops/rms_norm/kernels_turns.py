@@ -7,7 +7,6 @@ from jax_ptx.dsl.reg import Reg
 from jax_ptx.dsl.tile import Tensor
 from jax_ptx.ops import vectors
 from jax_ptx.ops.cluster import ClusterSum
-from jax_ptx.ops.layout import MAX_THREADS
 from jax_ptx.ops.ring import Ring
 from jax_ptx.ops.rms_norm.config import ForwardConfig
 from jax_ptx.ops.rms_norm.elementwise import (
@@ -22,6 +21,8 @@ from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Row
 from jax_ptx.ops.vectors import READ, elements_of, first_of
 from jax_ptx.types import u32, u64
+
+KEPT_BYTES = 128  # of a thread's registers, beside as many for the row
 
 
 def by_turns(
@@ -65,7 +66,7 @@ def by_turns(
         ring.fill(accesses(ahead))
     # One weight stays in registers, where there are enough.
     kept: list[list[Reg]] | None = None
-    if pw and not grouped and layout.threads < MAX_THREADS:
+    if pw and not grouped and layout.steps * layout.vector * pw.bytes <= KEPT_BYTES:
         kept = this.load(pw, inside)
     cluster_sum = ClusterSum(layout, in_cta, rank, wide)
     cluster_sum.ready()
