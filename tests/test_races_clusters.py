@@ -133,7 +133,7 @@ def test_who_waits_for_all_that_is_sent_may_exit() -> None:
     [(12288, "float32", 2), (49152, "float16", 4), (65536, "bfloat16", 8), (66048, "float32", 16)],
 )
 def test_backward_kernels_of_clusters_do_not_race(n: int, dtype: str, cluster: int) -> None:
-    config = backward_config(n, by_numpy_name(dtype), 90)
+    config = backward_config(n, by_numpy_name(dtype), 90, wide=cluster > 8)
     assert config is not None
     assert config.layout.cluster == cluster
     launch = backward_launch(
@@ -148,6 +148,7 @@ def test_backward_kernels_of_clusters_do_not_race(n: int, dtype: str, cluster: i
         final=False,
         one_block=True,
         target=90,
+        wide_clusters=cluster > 8,
     )
     assert launch is not None
     rows = 5  # of one cluster: turns enough to come back to either set of partials

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import Any
 
 import jax
 
 from jax_ptx.ops.layout import PORTABLE
 
 VARIABLE = "JAX_PTX_TARGET"
+# Of a GPU whose largest GPCs have 16 at least; a smaller part of a Hopper may have none of those.
+WIDE_SMS = 7 * 16
 
 
 def device_target() -> int:
@@ -31,10 +34,27 @@ def device_target() -> int:
     return _least_target()
 
 
+def has_wide_clusters() -> bool:
+    """Whether every GPU of this process has room for clusters of 16 CTAs, one to an SM.
+
+    Of the GPUs that `JAX_PTX_TARGET` speaks of nobody knows.
+    """
+    return not os.environ.get(VARIABLE) and _least_sms() >= WIDE_SMS
+
+
 @functools.cache
 def _least_target() -> int:
+    found = [round(10 * float(device.compute_capability)) for device in _devices()]
+    return min(found, default=PORTABLE)
+
+
+@functools.cache
+def _least_sms() -> int:
+    return min((getattr(device, "core_count", 0) for device in _devices()), default=0)
+
+
+def _devices() -> list[Any]:
     try:
-        devices = jax.devices("cuda")
+        return jax.devices("cuda")
     except RuntimeError:
-        return PORTABLE
-    return min(round(10 * float(device.compute_capability)) for device in devices)
+        return []

@@ -16,6 +16,7 @@ from jax_ptx.ops.rms_norm.config import backward_config, run_count
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options
+from jax_ptx.ops.target import WIDE_SMS
 from jax_ptx.torch import formula
 from jax_ptx.torch.arguments import check_tensor, read_options
 from jax_ptx.torch.launch import Runner, current_stream
@@ -197,6 +198,7 @@ class Plan:
                 runs=runs,
                 final=self._final(runs),
                 one_block=True,
+                wide_clusters=_is_wide(),
             )
             self._backward[key] = None if launch is None else Runner(launch, launch.access_bytes)
         return self._backward[key]
@@ -207,7 +209,8 @@ class Plan:
 
     @functools.cached_property
     def _most_runs(self) -> int:
-        config = backward_config(self.n, by_numpy_name(_name(self.dtype)), _target())
+        dtype = by_numpy_name(_name(self.dtype))
+        config = backward_config(self.n, dtype, _target(), wide=_is_wide())
         return config.runs if config else 1
 
     def _facts(self) -> dict[str, Any]:
@@ -237,6 +240,14 @@ def _target() -> int:
     devices = range(torch.cuda.device_count())
     found = [torch.cuda.get_device_capability(device) for device in devices]
     return min((10 * major + minor for major, minor in found), default=PORTABLE)
+
+
+@functools.cache
+def _is_wide() -> bool:
+    """Whether all of torch's GPUs run clusters of 16 CTAs."""
+    devices = range(torch.cuda.device_count())
+    sms = [torch.cuda.get_device_properties(device).multi_processor_count for device in devices]
+    return min(sms, default=0) >= WIDE_SMS
 
 
 _MAX_PLANS = 4096

@@ -198,3 +198,16 @@ def test_a_target_that_is_none(asked: str, monkeypatch) -> None:
     monkeypatch.setenv(target.VARIABLE, asked)
     with pytest.raises(ValueError, match=f"JAX_PTX_TARGET must be .* got '{asked}'"):
         target.device_target()
+
+
+def test_sixteen_ctas_share_a_row_where_the_gpu_has_room(monkeypatch) -> None:
+    f32 = by_numpy_name("float32")
+    sizes = {wide: backward_config(131072, f32, 90, wide=wide) for wide in (False, True)}
+    assert {wide: c and c.layout.cluster for wide, c in sizes.items()} == {False: 8, True: 16}
+    monkeypatch.delenv(target.VARIABLE, raising=False)
+    for sms, wide in ((132, True), (78, False), (0, False)):
+        monkeypatch.setattr(target, "_least_sms", lambda sms=sms: sms)
+        assert target.has_wide_clusters() is wide
+    monkeypatch.setenv(target.VARIABLE, "sm_90")
+    monkeypatch.setattr(target, "_least_sms", lambda: 132)
+    assert not target.has_wide_clusters()

@@ -70,6 +70,7 @@ def launches(
                 "runs": 132 * weighted,
                 "final": added and weight_dtype == dtype,
                 "one_block": not grouped,
+                "wide_clusters": True,
             }
             found.append(backward_launch(**facts))
     return [launch for launch in found if launch]

@@ -21,7 +21,7 @@ from jax_ptx.ops.rms_norm import kernels_backward, operands, reference
 from jax_ptx.ops.rms_norm.config import Parts, backward_config, backward_parts
 from jax_ptx.ops.rms_norm.operands import Names, by_name
 from jax_ptx.ops.rowwise import Role
-from jax_ptx.ops.target import device_target
+from jax_ptx.ops.target import device_target, has_wide_clusters
 from jax_ptx.types import by_numpy_name
 
 rms_norm_backward_p = new_primitive("ptx_rms_norm_backward")
@@ -35,7 +35,8 @@ def backward(
     parts = None
     if need_dw and weight is not None:
         known = rowwise.shards(jax.typeof(x))
-        config = backward_config(x.shape[-1], by_numpy_name(x.dtype.name), device_target())
+        x_type = by_numpy_name(x.dtype.name)
+        config = backward_config(x.shape[-1], x_type, device_target(), wide=has_wide_clusters())
         runs = config.runs if config else 1
         n_devices = max(_most_devices(), jax.typeof(x).sharding.mesh.size)
         parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, n_devices, runs)
@@ -160,6 +161,7 @@ def _launch(
         final=parts is not None and parts.final,
         one_block=parts is not None and math.prod(parts.blocks) == 1,
         target=device_target(),
+        wide_clusters=has_wide_clusters(),
         **operands.weight_facts(at.get("weight")),
     )
     if launch is None:

@@ -30,7 +30,7 @@ SMS = 132  # of an H200
 # Clusters that run at once, one CTA to an SM: one more would wait for all the others (bfloat16 rows of
 # 65,536: 205 with 15 of eight CTAs, 337 with 16).
 CLUSTERS = {2: 66, 4: 30, 8: 15, 16: 7}
-# Clusters of more are not portable (of the GPUs here sm_90 and sm_100 take them), and slower where both do.
+# Larger ones take a GPC of as many SMs, and are slower where both do (131,072: 197 us, and 194).
 PORTABLE_CTAS = 8
 CLUSTER_SLOTS = 4
 
@@ -170,7 +170,7 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
     for cluster in reversed(_clusters(layout, dtype, target)[1:]):
         shared = RowLayout(n, layout.vector, MANY_THREADS, 1, cluster)
         slots = _slots(shared, dtype, 1, FORWARD_RING_BYTES)
-        if cluster <= PORTABLE_CTAS and shared.steps <= MAX_STEPS and slots:
+        if shared.steps <= MAX_STEPS and slots:
             return ForwardConfig(shared, slots=slots)
     return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), LOOP_STEPS)
 
@@ -192,11 +192,20 @@ class BackwardConfig:
     in_pieces: bool = False
 
 
-def backward_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
-    """The configuration of the backward kernel; None: the row is too long for it."""
-    layout = _backward_layout(n, dtype, target)
+def backward_config(
+    n: int, dtype: DType, target: int, *, wide: bool = False
+) -> BackwardConfig | None:
+    """The configuration of the backward kernel; None: the row is too long for it.
+
+    Args:
+        n: elements of a row.
+        dtype: their type.
+        target: the GPU's.
+        wide: whether it runs clusters of 16 CTAs, one to an SM.
+    """
+    layout = _backward_layout(n, dtype, target, wide)
     if layout is None:
-        return _pieces_config(n, dtype, target)
+        return _pieces_config(n, dtype, target, wide)
     if layout.rows == 1 and has_large_clusters(target) and dtype.bits <= 32:
         config = _bulk_config(layout, dtype)
         if config:
@@ -230,13 +239,13 @@ def _bulk_config(layout: RowLayout, dtype: DType) -> BackwardConfig | None:
     return BackwardConfig(layout, slots, SMS * ctas, True) if slots > 1 else None
 
 
-def _pieces_config(n: int, dtype: DType, target: int) -> BackwardConfig | None:
+def _pieces_config(n: int, dtype: DType, target: int, wide: bool) -> BackwardConfig | None:
     """With rows that stay in shared memory; None: they are too long for that too."""
     vector = ACCESS_BYTES * 8 // dtype.bits
     if n % vector:
         return None
     steps = PIECE_COLUMNS_BYTES // ACCESS_BYTES
-    for cluster in _clusters(RowLayout(n, vector, WARP, 1), dtype, target)[1:]:
+    for cluster in _clusters(RowLayout(n, vector, WARP, 1), dtype, target, wide)[1:]:
         threads = WARP * math.ceil(n // cluster // vector / steps / WARP)
         if threads <= MAX_THREADS_MANY_COLUMNS:
             layout = RowLayout(n, vector, threads, 1, cluster)
@@ -251,7 +260,7 @@ def _ring_bytes(layout: RowLayout, target: int) -> int:
     return CLUSTER_RING_BYTES if layout.cluster > 1 else SM_RING_BYTES
 
 
-def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
+def _backward_layout(n: int, dtype: DType, target: int, wide: bool) -> RowLayout | None:
     """The layout with the fewest CTAs a row."""
     narrow = dtype.bits == 16
     vector = row_layout(n, dtype, max_accesses=1, max_elements=n, cta_threads=WARP).vector
@@ -267,7 +276,7 @@ def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
         )
     few = ROW_COLUMNS if narrow else COLUMNS_32_BIT
     most = MOST_COLUMNS_16_BIT if narrow else ROW_COLUMNS
-    clusters = _clusters(RowLayout(n, vector, WARP, 1), dtype, target)
+    clusters = _clusters(RowLayout(n, vector, WARP, 1), dtype, target, wide)
     choices: list[tuple[int, int, int]] = []
     for portable in (True, False):
         sizes = [c for c in clusters if (c <= PORTABLE_CTAS) is portable]
@@ -285,10 +294,12 @@ def _backward_layout(n: int, dtype: DType, target: int) -> RowLayout | None:
     return None
 
 
-def _clusters(layout: RowLayout, dtype: DType, target: int) -> list[int]:
+def _clusters(layout: RowLayout, dtype: DType, target: int, wide: bool = False) -> list[int]:
     """How many CTAs can share a row, from one up."""
-    large = has_large_clusters(target) and dtype.bits <= 32
-    return [1, *(c for c in CLUSTERS if large and layout.accesses % c == 0)]
+    if not has_large_clusters(target) or dtype.bits > 32:
+        return [1]
+    runs = [c for c in CLUSTERS if c <= PORTABLE_CTAS or wide]
+    return [1, *(c for c in runs if layout.accesses % c == 0)]
 
 
 def _slots(layout: RowLayout, dtype: DType, n_tensors: int, ring_bytes: int) -> int:

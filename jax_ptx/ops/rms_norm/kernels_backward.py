@@ -58,6 +58,7 @@ def backward_launch(
     final: bool,
     one_block: bool,
     target: int = PORTABLE,
+    wide_clusters: bool = False,
 ) -> Launch | None:
     """The launch for rows of n elements; None: a row is too long for the kernel.
 
@@ -77,9 +78,10 @@ def backward_launch(
         final: whether a partial sum is all of dw, and has the weight's dtype.
         one_block: whether all rows are one block.
         target: the GPU's.
+        wide_clusters: whether it runs clusters of 16 CTAs, one to an SM.
     """
     x_type = types.by_numpy_name(x_dtype)
-    config = backward_config(n, x_type, target)
+    config = backward_config(n, x_type, target, wide=wide_clusters)
     if config is None:
         return None
     layout = config.layout
