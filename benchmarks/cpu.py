@@ -39,10 +39,10 @@ LENGTHS = flags.DEFINE_list(
 )
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["bfloat16", "float32", "float16", "float64"], "")
 TARGET = flags.DEFINE_string("target", "sm_90", "for ptxas")
+ROWS = flags.DEFINE_integer("rows", 4096, "of the ops that are lowered", lower_bound=1)
 
 SIZES = (100, 1000, 10000, 100000)
 BLOCK = 5  # instructions that the loop below emits in one pass
-ROWS = 4096  # of the ops that are lowered
 EMULATED = ((64, 1024), (16, 4096), (16, 4097), (2, 32768))
 RUNS = 5
 OPS = ("rms_norm", "add_rms_norm")
@@ -115,7 +115,7 @@ def both(op: Callable[..., Any], n_primals: int) -> Callable[..., Any]:
 
 def call(op: str, n: int, backward: bool) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """An op's function, and the shapes of its operands."""
-    x = jax.ShapeDtypeStruct((ROWS, n), jnp.dtype(DTYPE.value))
+    x = jax.ShapeDtypeStruct((ROWS.value, n), jnp.dtype(DTYPE.value))
     rows = (x,) if op == "rms_norm" else (x, x)
     weight = jax.ShapeDtypeStruct((n,), x.dtype)
     function = getattr(jax_ptx, op)

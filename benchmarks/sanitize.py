@@ -37,7 +37,7 @@ from absl import app, flags
 
 import jax_ptx
 from jax_ptx import toolkit
-from jax_ptx.ops.rms_norm import config
+from jax_ptx.ops.rms_norm import config, config_few
 from jax_ptx.types import by_numpy_name
 
 OLDEST = (2026, 3)  # of CUDA 13.4
@@ -61,20 +61,30 @@ TARGET = 90
 # Among these are all kinds of kernels: every length, then every width of access, then the long rows.
 LENGTHS = (*range(1, 2049), *range(2049, 20000, 7), *range(2048, 400000, 512))
 OTHER_LENGTHS = (96, 4096, 4097, 8192, 65536)  # with a residual, and with one gradient alone
-ALL_SMS = config.SMS
+FEW_LENGTHS = (
+    96,
+    512,
+    1024,
+    4096,
+    7168,
+    12288,
+)  # of few rows: several to a CTA, and with all widths of CTAs
+ALL_SMS, FEW_ROWS = config.SMS, config_few.FEW_ROWS
 
 
 @dataclass(frozen=True)
 class Case:
     """One function on `[rows, n]`: "norm" or "added" with all gradients, "dx" or "dw" with one.
 
-    "parts" is "norm" on all SMs, whose partial sums of dw are many.
+    "parts" is "norm" on all SMs, whose partial sums of dw are many. Few rows have the kernel that sums all of
+    dw, the others as many do.
     """
 
     dtype: str
     rows: int
     n: int
     what: str = "norm"
+    few: bool = False
 
 
 def all_cases() -> list[Case]:
@@ -89,7 +99,18 @@ def all_cases() -> list[Case]:
         for what in ("added", "dx", "dw"):
             found += [Case(dtype, many(dtype, n), n, what) for n in OTHER_LENGTHS]
         found.append(Case(dtype, 1400, 96, "parts"))
+        found += [Case(dtype, *each, few=True) for each in few_rows(dtype)]
     return sorted(found, key=lambda case: -case.rows * case.n)
+
+
+def few_rows(dtype: str) -> list[tuple[int, int, str]]:
+    """Fewer than CTAs, and as many as make a CTA take a second turn for dx or a second round for dw."""
+    found = []
+    for n in FEW_LENGTHS:
+        few = config_few.few_rows(n, by_numpy_name(dtype), TARGET)
+        found += [(min(140, few[-1]), n, what) for what in ("norm", "added", "dw") if few]
+        found += [(3, n, "norm")] if few else []
+    return found
 
 
 def configs(dtype: str, n: int) -> list[Any]:
@@ -147,6 +168,7 @@ def compare(cases: Sequence[Case]) -> None:
     for case in cases:
         print(case, flush=True)
         config.SMS = ALL_SMS if case.what == "parts" else 1
+        config_few.FEW_ROWS = FEW_ROWS if case.few else 0
         rng = np.random.default_rng(case.n)
         shape = (case.rows, case.n)
         values = [rng.standard_normal(s).astype(case.dtype) for s in (shape, shape, case.n, shape)]

@@ -178,6 +178,14 @@ def test_what_a_gpu_launch_is_given(monkeypatch: Any) -> None:
     assert known == ("rms_norm_dw", 1)
     assert seen == (*places(added, dy, rstd, weight), *parts)
     assert not given
+    # Few rows whose length slices divide: no partial sums.
+    x, weight = draw(4, 56, grad=True), draw(56, seed=2, grad=True)
+    y = jt.rms_norm(x, weight, implementation="ptx")
+    dy, rstd = draw(4, 56, seed=3), y.grad_fn.saved_tensors[2]
+    dx, dw = torch.autograd.grad(y, (x, weight), dy)
+    (known, *_, seen) = given.pop()
+    assert known == ("rms_norm_few_dx_dw", 2)
+    assert seen == places(x, dy, rstd, weight, dx, dw)
 
 
 # ---- derivatives ----

@@ -7,11 +7,13 @@ from jax_ptx.dsl.reg import Reg
 from jax_ptx.ops.layout import WARP
 
 
-def row_sum(value: Reg, thread: Reg, threads: int, parity: Reg | None = None) -> None:
+def row_sum(
+    value: Reg, thread: Reg, threads: int, parity: Reg | None = None, barrier: int = 0
+) -> None:
     """Sums `value` over the `threads` threads of a row, in place: every thread ends with the total.
 
-    A row of up to a warp takes `threads` neighbouring lanes; a longer one takes the whole CTA, whose
-    threads must all get here. The order of summation depends on `threads` alone.
+    A row of up to a warp takes `threads` neighbouring lanes; a longer one takes the whole CTA, or its first
+    warps, which must all get here. The order of summation depends on `threads` alone.
 
     Args:
         value: a register of a float type.
@@ -19,6 +21,7 @@ def row_sum(value: Reg, thread: Reg, threads: int, parity: Reg | None = None) ->
         threads: a power of two up to 32, or a multiple of 32.
         parity: in a loop, a 32-bit register that is 0 and 1 by turns, the same in all threads: the
             partials of one pass must not overwrite those that a slower warp still reads.
+        barrier: which one is waited at; other than 0, the CTA has more threads than the row.
     """
     if threads > 1:
         ptx.warp.reduce_sum(value, width=min(threads, WARP))
@@ -30,7 +33,7 @@ def row_sum(value: Reg, thread: Reg, threads: int, parity: Reg | None = None) ->
     slot = 0 if parity is None else parity
     with ptx.if_((thread & (WARP - 1)) == 0):
         partials[slot, thread >> 5] = value
-    ptx.bar.sync(0)
+    ptx.bar.sync(barrier, threads if barrier else None)
     # Each warp sums the partials by itself: cheaper than a second barrier for one warp's result.
     lane = thread & (width - 1)
     if width == warps:

@@ -62,7 +62,13 @@ class Elements:
         return Elements(reg.from_(self.pointer, u64), self.dtype, self.policy)
 
     def load(
-        self, offset: int, count: int, pred: Reg | None = None, *, written: bool = False
+        self,
+        offset: int,
+        count: int,
+        pred: Reg | None = None,
+        *,
+        written: bool = False,
+        zeros: bool = True,
     ) -> list[Reg]:
         """Loads a vector into packed registers; where the predicate is false, zeros.
 
@@ -72,9 +78,10 @@ class Elements:
             pred: a predicate, or None.
             written: this thread stored these elements before; a load through the read-only cache would
                 not see that.
+            zeros: False: where the predicate is false the registers have no value, and nobody reads them.
         """
         packed_type, n_packed = _packed(self.dtype, count)
-        init = None if pred is None else 0
+        init = None if pred is None or not zeros else 0
         registers = [reg.scalar(packed_type, init=init) for _ in range(n_packed)]
         for at, part in self._accesses(offset, registers):
             instruction = ptx.inst.ld.global_ if written else ptx.inst.ld.global_.nc

@@ -13,6 +13,7 @@ import torch
 from jax_ptx.ops.columns import column_sum_launch
 from jax_ptx.ops.layout import PORTABLE
 from jax_ptx.ops.rms_norm.config import backward_config, run_count
+from jax_ptx.ops.rms_norm.config_few import few_config, few_rows
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options
@@ -20,7 +21,7 @@ from jax_ptx.ops.target import WIDE_SMS
 from jax_ptx.torch import formula
 from jax_ptx.torch.arguments import check_tensor, read_options
 from jax_ptx.torch.launch import Runner, current_stream
-from jax_ptx.types import by_numpy_name
+from jax_ptx.types import DType, by_numpy_name
 
 Optional = torch.Tensor | None
 _empty, _empty_like = torch.empty, torch.empty_like  # a call spends its time on looking names up
@@ -59,7 +60,7 @@ class Plan:
         self._forward: dict[tuple[bool, bool], Runner] = {}
         self._alone: Runner | None = None  # of those, without a residual and rstd
         self._with_rstd: Runner | None = None
-        self._backward: dict[tuple[bool, bool, int], Runner | None] = {}
+        self._backward: dict[tuple[bool, bool, int, bool], Runner | None] = {}
 
     def forward(
         self, x: torch.Tensor, weight: Optional, residual: Optional = None, with_rstd: bool = True
@@ -141,8 +142,12 @@ class Plan:
         """dx plus the addend, and dw, as far as they are needed."""
         run, runs, dx, dw = None, 0, None, None
         if self.kernel and x.numel() > 0:
-            runs = run_count(x.numel() // self.n, self._most_runs) if need_dw else 0
-            run = self._build_backward(addend is not None, need_dx, runs)
+            few = False
+            if need_dw:
+                rows = x.numel() // self.n
+                few = rows in self._few_rows
+                runs = 1 if few else run_count(rows, self._most_runs)
+            run = self._build_backward(addend is not None, need_dx, runs, few)
         if run is None:
             dx, dw = formula.backward(x, dy, weight, addend, self.options)
             return dx if need_dx else None, dw if need_dw else None
@@ -186,9 +191,9 @@ class Plan:
         self._alone, self._with_rstd = map(self._forward.get, [(False, False), (False, True)])
         return run
 
-    def _build_backward(self, addend: bool, need_dx: bool, runs: int) -> Runner | None:
+    def _build_backward(self, addend: bool, need_dx: bool, runs: int, few: bool) -> Runner | None:
         """None: a row is too long for the kernel."""
-        key = (addend, need_dx, runs)
+        key = (addend, need_dx, runs, few)
         if key not in self._backward:
             launch = backward_launch(
                 **self._facts(),
@@ -198,6 +203,7 @@ class Plan:
                 runs=runs,
                 final=self._final(runs),
                 one_block=True,
+                few=few_config(*self._row) if few else None,
                 wide_clusters=_is_wide(),
             )
             self._backward[key] = None if launch is None else Runner(launch, launch.access_bytes)
@@ -209,9 +215,17 @@ class Plan:
 
     @functools.cached_property
     def _most_runs(self) -> int:
-        dtype = by_numpy_name(_name(self.dtype))
-        config = backward_config(self.n, dtype, _target(), wide=_is_wide())
+        config = backward_config(*self._row, wide=_is_wide())
         return config.runs if config else 1
+
+    @functools.cached_property
+    def _few_rows(self) -> range:
+        return few_rows(*self._row)
+
+    @property
+    def _row(self) -> tuple[int, DType, int]:
+        """What the configurations of the kernels are functions of."""
+        return self.n, by_numpy_name(_name(self.dtype)), _target()
 
     def _facts(self) -> dict[str, Any]:
         weight = None if self.weight_dtype is None else _name(self.weight_dtype)

@@ -11,16 +11,19 @@ import pytest
 
 from jax_ptx import Launch, toolkit
 from jax_ptx.ops.layout import PORTABLE
+from jax_ptx.ops.rms_norm.config_few import few_config
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.report import TARGETS
 from jax_ptx.toolkit import Assembly
+from jax_ptx.types import by_numpy_name
 
 # One length for each shape of the code: rows that share a warp, that fill it, several warps, a loop;
 # each with and without a remainder, with every width of access.
 FORWARD = (7, 24, 1000, 4096, 32768, 65536, 100000)
 BACKWARD = (7, 128, 1000, 1001, 4096, 8192, 12288, 16384)
+FEW = (512, 1024, 4096, 7168, 12288)  # backward of few rows
 # What a target with large clusters has besides: larger rings, and rows that CTAs share.
 LARGE_FORWARD = (4097, 10007, 24574, 131072, 262144)
 LARGE_BACKWARD = (1536, 4097, 8192, 10007, 12288, 16384, 18432, 65536, 131072, 262144)
@@ -33,6 +36,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SPILLS = {
     ("forward", "float32", 100000): 48,
     ("backward", "bfloat16", 16384): 168,
+    ("few", "float32", 512): 24,
 }
 # The same with a residual, or an addend of dx: in registers of its own, of which those kernels had none left.
 SPILLS_ADDED = SPILLS | {
@@ -48,6 +52,8 @@ SPILLS_ADDED = SPILLS | {
     ("backward", "bfloat16", 262144): 84,
     ("backward", "float32", 262144): 52,
     ("forward", "bfloat16", 131072): 8,
+    ("few", "float32", 512): 36,
+    ("few", "float32", 7168): 52,
 }
 
 
@@ -60,6 +66,9 @@ def launches(
         facts = {"n": n, "x_dtype": dtype, "weight_dtype": weight_dtype, "grouped": grouped}
         facts |= {"target": target}
         weighted = weight_dtype is not None
+        few = few_config(n, by_numpy_name(dtype), target) if kernel == "few" else None
+        if kernel == "few" and not (few and weighted):
+            continue
         offset = float(weighted and added)
         if kernel == "forward":
             facts |= {"options": Options(1e-6, offset, added), "residual": added}
@@ -67,9 +76,10 @@ def launches(
         else:
             facts |= {"weight_offset": offset, "addend": added, "need_dx": True}
             facts |= {
-                "runs": 132 * weighted,
+                "runs": 1 if few else 132 * weighted,
                 "final": added and weight_dtype == dtype,
                 "one_block": not grouped,
+                "few": few,
                 "wide_clusters": True,
             }
             found.append(backward_launch(**facts))
@@ -120,7 +130,12 @@ def assemblies_of(kernel: str, n: int, text_target: int, target: str) -> dict[st
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])  # as different as they get
 @pytest.mark.parametrize(
-    ("kernel", "n"), [*(("forward", n) for n in FORWARD), *(("backward", n) for n in BACKWARD)]
+    ("kernel", "n"),
+    [
+        *(("forward", n) for n in FORWARD),
+        *(("backward", n) for n in BACKWARD),
+        *(("few", n) for n in FEW),
+    ],
 )
 def test_rms_norm(kernel: str, n: int, target: str) -> None:
     for name, assembly in assemblies_of(kernel, n, PORTABLE, target).items():

@@ -19,6 +19,7 @@ from jax_ptx.ops import lowering, rowwise
 from jax_ptx.ops.column_sum import column_sum
 from jax_ptx.ops.rms_norm import kernels_backward, operands, reference
 from jax_ptx.ops.rms_norm.config import Parts, backward_config, backward_parts
+from jax_ptx.ops.rms_norm.config_few import few_rows, takes_slices
 from jax_ptx.ops.rms_norm.operands import Names, by_name
 from jax_ptx.ops.rowwise import Role
 from jax_ptx.ops.target import device_target, has_wide_clusters
@@ -30,16 +31,18 @@ rms_norm_backward_p = new_primitive("ptx_rms_norm_backward")
 def backward(
     at: Mapping[str, Any], *, need_dx: bool, need_dw: bool, **params: Any
 ) -> tuple[Any, Any]:
-    """dx and dw, None where they are not needed; one kernel, and one that sums its partial sums."""
+    """dx and dw, None where they are not needed: one kernel, and where there are many rows one that sums
+    its partial sums.
+    """
     x, weight = at["x"], at.get("weight")
     parts = None
     if need_dw and weight is not None:
         known = rowwise.shards(jax.typeof(x))
-        x_type = by_numpy_name(x.dtype.name)
-        config = backward_config(x.shape[-1], x_type, device_target(), wide=has_wide_clusters())
+        rows = (x.shape[-1], by_numpy_name(x.dtype.name), device_target())
+        config, few = backward_config(*rows, wide=has_wide_clusters()), few_rows(*rows)
         runs = config.runs if config else 1
         n_devices = max(_most_devices(), jax.typeof(x).sharding.mesh.size)
-        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, n_devices, runs)
+        parts = backward_parts(x.shape[:-1], known, weight.ndim - 1, n_devices, runs, few)
         if (weight.dtype == jnp.float64) != (
             x.dtype == jnp.float64
         ):  # a kernel rounds from float32
@@ -55,7 +58,8 @@ def backward(
         if parts.n_whole and parts.runs > 1 and weight.ndim == 1:
             dw = column_sum(sums, weight.dtype, emulate=params["emulate"])
         else:
-            dw = sums.sum(tuple(range(weight.ndim - 1, sums.ndim - 1))).astype(weight.dtype)
+            summed = tuple(range(weight.ndim - 1, sums.ndim - 1))
+            dw = sums.squeeze(summed) if parts.final else sums.sum(summed).astype(weight.dtype)
     return dx, dw
 
 
@@ -150,17 +154,21 @@ def _launch(
     parts: Parts | None,
     emulate: bool,
 ) -> rowwise.Call | None:
-    at = by_name(names, values)
+    at, few = by_name(names, values), None
+    (*lead, n), dtype, target = at["x"].shape, at["x"].dtype.name, device_target()
+    if parts is not None and parts.runs == 1:
+        few = takes_slices(lead, parts.blocks, n, by_numpy_name(dtype), target)
     launch = kernels_backward.backward_launch(
-        n=at["x"].shape[-1],
-        x_dtype=at["x"].dtype.name,
+        n=n,
+        x_dtype=dtype,
         weight_offset=weight_offset,
         addend="addend" in at,
         need_dx=need_dx,
         runs=parts.runs if parts else 0,
         final=parts is not None and parts.final,
         one_block=parts is not None and math.prod(parts.blocks) == 1,
-        target=device_target(),
+        few=few,
+        target=target,
         wide_clusters=has_wide_clusters(),
         **operands.weight_facts(at.get("weight")),
     )

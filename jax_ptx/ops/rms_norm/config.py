@@ -343,7 +343,12 @@ class Parts:
 
 
 def backward_parts(
-    lead: Sequence[Any], shards: Sequence[int], n_grouped: int, n_devices: int, n_runs: int
+    lead: Sequence[Any],
+    shards: Sequence[int],
+    n_grouped: int,
+    n_devices: int,
+    n_runs: int,
+    few_rows: range = range(0),
 ) -> Parts:
     """How the rows of x, `[*lead, n]`, are cut for dw.
 
@@ -358,6 +363,7 @@ def backward_parts(
         n_grouped: how many of them the weight has too: those are not summed over.
         n_devices: how many devices there are.
         n_runs: runs that fill a device.
+        few_rows: how many rows of a block one kernel sums without runs (see `config_few.py`).
     """
     splits = 1 if n_devices == 1 else math.lcm(*range(1, MAX_SPLITS + 1), n_devices)
     blocks: list[Any] = list(lead[:n_grouped])
@@ -376,7 +382,8 @@ def backward_parts(
     n_blocks = max(math.prod(blocks), 1)
     rows = math.prod(lead) // n_blocks
     runs = run_count(rows, -(-n_runs // n_blocks))
-    if n_grouped == len(lead):  # the last dimension is the weight's: a run is one of its elements
+    # If the last dimension is the weight's, a run is one of its elements.
+    if n_grouped == len(lead) or (whole and not n_grouped and rows in few_rows):
         runs = 1
     return Parts(tuple(blocks), runs, whole and runs == 1, n_whole)
 

@@ -26,6 +26,7 @@ from jax_ptx.ops.layout import PORTABLE, WARP, RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.ring import Ring
 from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
+from jax_ptx.ops.rms_norm.config_few import FewConfig
 from jax_ptx.ops.rms_norm.elementwise import Gradient
 from jax_ptx.ops.rms_norm.gradient_row import (
     GradientRow,
@@ -36,6 +37,7 @@ from jax_ptx.ops.rms_norm.gradient_row import (
     weight_of_steps,
 )
 from jax_ptx.ops.rms_norm.kernels import weight_tile
+from jax_ptx.ops.rms_norm.kernels_few import few_rows_kernel
 from jax_ptx.ops.rows import Predicates, Row
 from jax_ptx.ops.vectors import READ, Elements, elements_of, first_of
 from jax_ptx.types import f32, u32, u64
@@ -57,6 +59,7 @@ def backward_launch(
     runs: int,
     final: bool,
     one_block: bool,
+    few: FewConfig | None = None,
     target: int = PORTABLE,
     wide_clusters: bool = False,
 ) -> Launch | None:
@@ -77,6 +80,7 @@ def backward_launch(
         runs: runs of each block of rows; 0: dw is not a result.
         final: whether a partial sum is all of dw, and has the weight's dtype.
         one_block: whether all rows are one block.
+        few: how CTAs share the columns of each block, where rows are few; `runs` is 1 then.
         target: the GPU's.
         wide_clusters: whether it runs clusters of 16 CTAs, one to an SM.
     """
@@ -98,14 +102,19 @@ def backward_launch(
         )
     if runs:
         dw_type = types.by_numpy_name(weight_dtype) if final and weight_dtype else wide
-        outputs["dw"] = Tile(RunTime("parts"), layout.part, dw_type)
+        outputs["dw"] = Tile(RunTime("parts"), few.columns if few else layout.part, dw_type)
+    body = functools.partial(_backward, config, _Runs(runs, one_block), grouped, weight_offset)
+    threads = layout.cta_threads
+    if few:
+        body = functools.partial(few_rows_kernel, few, one_block, grouped, weight_offset)
+        threads = few.threads + threads * need_dx
     return launch_of(
-        "_".join(["rms_norm", *outputs]),
+        "_".join(["rms_norm", *["few"] * (few is not None), *outputs]),
         inputs,
         outputs,
-        functools.partial(_backward, config, _Runs(runs, one_block), grouped, weight_offset),
+        body,
         grid=(MAX_GRID // layout.cluster * layout.cluster, 1, 1),
-        block=(layout.cta_threads, 1, 1),
+        block=(threads, 1, 1),
         cluster=(layout.cluster, 1, 1),
         rows_per_cta=1 if by_parts else layout.rows,
         grid_dim="parts" if by_parts else "rows",
