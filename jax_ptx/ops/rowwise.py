@@ -170,15 +170,35 @@ def with_features_of(weight: jax.Array, x: jax.Array) -> jax.Array:
     return weight if entry is None else jax.reshard(weight, PartitionSpec(entry))
 
 
-def row_sharding(x: Any, *others: Any) -> NamedSharding:
-    """x's sharding, with each leading axis that only another operand shards taken from that operand."""
-    if not _explicit(x):
+def row_sharding(op: str, operands: Mapping[str, Any]) -> NamedSharding:
+    """The sharding of a result of the shape of x, the first operand, on an explicit mesh.
+
+    Each axis is sharded as in the first operand that shards it.
+
+    Args:
+        op: for the message.
+        operands: types, by name; each has x's axes, or the first of them and then axes of its own.
+
+    Raises:
+        ValueError: two shard an axis differently, or a mesh axis would shard two.
+    """
+    (_, x), *_ = operands.items()
+    meshes = [aval.sharding.mesh for aval in operands.values() if _explicit(aval)]
+    if not meshes:
         return NamedSharding(x.sharding.mesh, PartitionSpec())
-    spec = _spec(x)
-    for other in others:
-        for axis, entry in enumerate(_spec(other)[:-1]):
-            spec[axis] = spec[axis] if spec[axis] is not None else entry
-    return NamedSharding(x.sharding.mesh, PartitionSpec(*spec))
+    spec: list[Any] = [None] * len(x.shape)
+    for name, aval in operands.items():
+        own = _spec(aval)
+        for axis, entry in enumerate(own if len(own) == len(spec) else own[: len(own) - 1]):
+            others = [*spec[:axis], *spec[axis + 1 :]]
+            used = set[str]().union(*map(_names, others))
+            if entry is not None and spec[axis] not in (None, entry) or _names(entry) & used:
+                raise ValueError(
+                    f"{op}: {name} is {aval}, and the operands before it are sharded as "
+                    f"{PartitionSpec(*spec)}; jax.reshard it to that"
+                )
+            spec[axis] = entry if spec[axis] is None else spec[axis]
+    return NamedSharding(meshes[0], PartitionSpec(*spec))
 
 
 def shards(x: Any) -> tuple[int, ...]:

@@ -273,3 +273,14 @@ REFUSED = [
 def test_refused(call, error, text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("implementation", [None, "ptx", "xla"])
+def test_gradients_over_a_mapped_axis_of_no_elements(implementation) -> None:
+    f = lambda x, w: jax_ptx.rms_norm(x, w, implementation=implementation).sum()
+    x, w = jnp.zeros((0, 2, 16)), jnp.ones(16)
+    assert jax.vmap(jax.grad(f, 1), (0, None))(x, w).shape == (0, 16)
+    assert jax.jit(jax.vmap(jax.grad(f, 1)))(x, jnp.zeros((0, 16))).shape == (0, 16)
+    np.testing.assert_array_equal(
+        jax.grad(lambda w: jax.vmap(f, (0, None))(x, w).sum())(w), np.zeros(16)
+    )

@@ -40,9 +40,8 @@ def forward(
     rstd = jax.lax.rsqrt(mean + jnp.asarray(options.eps, wide.dtype))
     y = wide * rstd
     if weight is not None:
-        if options.round_before_weight:
-            y = rounded(y, x.dtype)
-        y = y * _along(weight, x, options.weight_offset)
+        factor = _along(weight, x, options.weight_offset)
+        y = _rounded_times(y, factor, x.dtype) if options.round_before_weight else y * factor
     if scale is not None:
         y = y * (1 / scale.astype(wide.dtype))
     return _saturated(y, out_dtype) if out_dtype else y.astype(x.dtype), rstd[..., 0]
@@ -69,6 +68,18 @@ def rounded(wide: jax.Array, dtype: jnp.dtype) -> jax.Array:
 @rounded.defjvp
 def _rounded_jvp(dtype: jnp.dtype, primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
     return rounded(primals[0], dtype), tangents[0]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _rounded_times(normal: jax.Array, factor: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """`rounded(normal) * factor`; its derivative is the unrounded product's, in the factor too."""
+    return rounded(normal, dtype) * factor
+
+
+@_rounded_times.defjvp
+def _rounded_times_jvp(dtype: jnp.dtype, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (normal, factor), (normal_dot, factor_dot) = primals, tangents
+    return _rounded_times(normal, factor, dtype), normal_dot * factor + normal * factor_dot
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -144,9 +155,12 @@ def backward(
     if parts is not None:
         sums = wide * normal
         for axis, count in reversed(list(enumerate(parts.blocks))):
-            # One axis at a time: JAX knows how such a reshape keeps the axis sharded.
             shape = sums.shape
-            sums = sums.reshape(*shape[:axis], count, -1, *shape[axis + 1 :]).sum(axis + 1)
+            if count == shape[axis]:  # it may be 0
+                continue
+            # One axis at a time: JAX knows how such a reshape keeps the axis sharded.
+            within = shape[axis] // count
+            sums = sums.reshape(*shape[:axis], count, within, *shape[axis + 1 :]).sum(axis + 1)
         if parts.runs > 1:
             padding = [(0, 0)] * x.ndim + [(0, 0)]
             padding[-2] = (0, parts.runs - 1)
