@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,14 +147,14 @@ def is_reduced(aval: Any) -> bool:
     return bool(aval.sharding.spec.unreduced or aval.sharding.spec.reduced)
 
 
-def shards_features(*operands: Any) -> bool:
+def shards_features(*avals: Any) -> bool:
     """Whether an explicit mesh shards the operands' last axis, in the same way and no other axis with it.
 
     A row is then on several devices. The plain formula sums the squares of its parts and adds the sums up
     over the devices, where a kernel would need the row gathered.
     """
     last, others = set[str](), set[str]()
-    for aval in map(jax.typeof, operands):
+    for aval in avals:
         spec = _spec(aval) if _explicit(aval) else [None]
         names = _names(spec[-1])
         if names and last not in (set(), names):
@@ -189,16 +189,38 @@ def row_sharding(op: str, operands: Mapping[str, Any]) -> NamedSharding:
     spec: list[Any] = [None] * len(x.shape)
     for name, aval in operands.items():
         own = _spec(aval)
-        for axis, entry in enumerate(own if len(own) == len(spec) else own[: len(own) - 1]):
+        for axis, entry in enumerate(own if len(own) == len(spec) else own[:-1]):
             others = [*spec[:axis], *spec[axis + 1 :]]
             used = set[str]().union(*map(_names, others))
-            if entry is not None and spec[axis] not in (None, entry) or _names(entry) & used:
+            if (entry is not None and spec[axis] not in (None, entry)) or _names(entry) & used:
                 raise ValueError(
-                    f"{op}: {name} is {aval}, and the operands before it are sharded as "
-                    f"{PartitionSpec(*spec)}; jax.reshard it to that"
+                    f"{op}: {name} must be sharded like x, {PartitionSpec(*spec)}, or not at all, got "
+                    f"{aval}; jax.reshard {name} to that"
                 )
             spec[axis] = entry if spec[axis] is None else spec[axis]
     return NamedSharding(meshes[0], PartitionSpec(*spec))
+
+
+def aligned(op: str, operands: Mapping[str, Any], roles: Sequence[Role]) -> dict[str, Any]:
+    """Operands whose leading axes an explicit mesh shards alike; a cotangent comes back as its operand was.
+
+    XLA shards the call as its first operand is.
+    """
+    types = {name: jax.typeof(value) for name, value in operands.items()}
+    if not any(map(_explicit, types.values())):
+        return dict(operands)
+    named = zip(types.items(), roles, strict=True)
+    rows = {name: aval for (name, aval), role in named if role in (Role.ROWS, Role.WEIGHT)}
+    sharding = row_sharding(op, rows)
+    spec = _entries(sharding.spec, len(next(iter(rows.values())).shape))
+    moved = dict(operands)
+    for (name, aval), role in zip(types.items(), roles, strict=True):
+        n_lead = len(aval.shape) - (role in (Role.ROWS, Role.WEIGHT))
+        own, wanted = _spec(aval), [*spec[:n_lead], *_spec(aval)[n_lead:]]
+        if own != wanted:
+            wanted = NamedSharding(sharding.mesh, PartitionSpec(*wanted))
+            moved[name] = jax.reshard(operands[name], wanted)
+    return moved
 
 
 def shards(x: Any) -> tuple[int, ...]:
@@ -242,8 +264,11 @@ def _names(entry: Any) -> set[str]:
 
 
 def _spec(x: Any) -> list[Any]:
-    entries = x.sharding.spec.partitions
-    return [*entries, *[None] * (len(x.shape) - len(entries))]
+    return _entries(x.sharding.spec, len(x.shape))
+
+
+def _entries(spec: PartitionSpec, rank: int) -> list[Any]:
+    return [*spec.partitions, *[None] * (rank - len(spec.partitions))]
 
 
 # ---- arrays ----
@@ -264,7 +289,9 @@ def batch(
     Returns:
         The axis's position in operands and results, and the operands.
     """
-    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    mapped = [(x, axis) for x, axis in zip(operands, axes, strict=True) if axis is not None]
+    size = mapped[0][0].shape[mapped[0][1]]
+    entries = [_spec(jax.typeof(x))[axis] for x, axis in mapped]
     n_lead = operands[0].ndim - 1 - (axes[0] is not None)
     weights = [i for i, role in enumerate(roles) if role is Role.WEIGHT]
     shared = all(axes[i] is None and operands[i].ndim <= n_lead for i in weights)
@@ -276,9 +303,19 @@ def batch(
         elif axis is not None:
             moved.append(jnp.moveaxis(operand, axis, position))
         else:
-            shape = (*operand.shape[:position], size, *operand.shape[position:])
-            moved.append(jnp.broadcast_to(jnp.expand_dims(operand, position), shape))
+            moved.append(_repeated(operand, position, size, next(filter(None, entries), None)))
     return position, moved
+
+
+def _repeated(x: jax.Array, position: int, size: int, entry: Any) -> jax.Array:
+    """x with a new axis, sharded as an explicit mesh shards the others' if it can be."""
+    shape = (*x.shape[:position], size, *x.shape[position:])
+    spec = _spec(jax.typeof(x))
+    axes = [axis for axis in range(len(shape)) if axis != position]
+    if entry is None or _names(entry) & set[str]().union(*map(_names, spec)):
+        return jax.lax.broadcast_in_dim(x, shape, axes)
+    sharding = PartitionSpec(*spec[:position], entry, *spec[position:])
+    return jax.lax.broadcast_in_dim(x, shape, axes, out_sharding=sharding)
 
 
 def as_rows(x: jax.Array) -> jax.Array:

@@ -69,7 +69,7 @@ def rms_norm(
     options = _options(op, x, weight, eps, weight_offset, round_before_weight)
     out_name = None if out_dtype is None else _out_dtype(op, out_dtype)
     quantised = {"scale": _scale(op, scale, out_name), "out_dtype": out_name}
-    if _takes_formula(op, implementation, x, weight):
+    if _takes_formula(op, implementation, x=x, weight=weight):
         weight = None if weight is None else rowwise.with_features_of(weight, x)
         return reference.forward(x, weight, **quantised, options=options)[0]
     at = {"x": rowwise.as_rows(x), "weight": weight, "scale": quantised["scale"]}
@@ -120,7 +120,7 @@ def add_rms_norm(
             f"{op}: residual must have x's dtype {x.dtype}, got {residual.dtype}; cast one with astype"
         )
     options = _options(op, x, weight, eps, weight_offset, round_before_weight)
-    if _takes_formula(op, implementation, x, residual, weight):
+    if _takes_formula(op, implementation, x=x, residual=residual, weight=weight):
         added = reference.add(x, residual)
         weight = None if weight is None else rowwise.with_features_of(weight, added)
         return reference.forward(added, weight, options=options)[0], added
@@ -267,14 +267,19 @@ def _scale(op: str, scale: Any, out_dtype: str | None) -> jax.Array | None:
     return jnp.asarray(scale)
 
 
-def _takes_formula(op: str, implementation: Any, x: jax.Array, *others: jax.Array | None) -> bool:
+def _takes_formula(op: str, implementation: Any, **operands: jax.Array | None) -> bool:
     """Whether the plain formula is asked for, or better, or there is nothing to compute."""
-    if implementation not in (None, "ptx", "xla"):
+    known = isinstance(implementation, str) and implementation in ("ptx", "xla")
+    if implementation is not None and not known:
         raise ValueError(
             f"{op}: implementation must be 'ptx', 'xla' or None, got {implementation!r}"
         )
-    if implementation == "xla" or any(isinstance(d, int) and d == 0 for d in x.shape):
+    types = {name: jax.typeof(value) for name, value in operands.items() if value is not None}
+    rowwise.row_sharding(op, {name: at for name, at in types.items() if name != "weight"})
+    if implementation == "xla" or any(isinstance(d, int) and d == 0 for d in types["x"].shape):
         return True
-    operands = [x, *(other for other in others if other is not None)]
-    reduced = any(rowwise.is_reduced(jax.typeof(operand)) for operand in operands)
-    return implementation is None and (reduced or rowwise.shards_features(*operands))
+    reduced = any(map(rowwise.is_reduced, types.values()))
+    if implementation is None and (reduced or rowwise.shards_features(*types.values())):
+        return True
+    rowwise.check_feature_axis(op, **types)
+    return False

@@ -30,7 +30,14 @@ ROLES = {
 def bind(primitive: Primitive, operands: Mapping[str, Any], **params: Any) -> list[Any]:
     """Binds operands by name; those that are None are not there."""
     there = {name: value for name, value in operands.items() if value is not None}
-    return bind_varying(primitive, *there.values(), names=tuple(there), **params)
+    names = tuple(there)
+    there = rowwise.aligned(_op(there), there, roles(names))
+    return bind_varying(primitive, *there.values(), names=names, **params)
+
+
+def _op(operands: Mapping[str, Any]) -> str:
+    """The public operation, for messages."""
+    return "add_rms_norm" if "residual" in operands else "rms_norm"
 
 
 def by_name(names: Names, values: Sequence[Any]) -> dict[str, Any]:
@@ -64,9 +71,8 @@ def result_type(at: Mapping[str, Any]) -> Any:
     ):
         raise ValueError(f"rms_norm: weight {weight.shape} does not belong to x {x.shape}")
     checked = {name: at[name] for name in ("x", "residual", "weight") if name in at}
-    rowwise.check_feature_axis("rms_norm", **checked)
-    others = [value for name, value in checked.items() if name != "x"]
-    return x.update(weak_type=False, sharding=rowwise.row_sharding(x, *others))
+    rowwise.check_feature_axis(_op(at), **checked)
+    return x.update(weak_type=False, sharding=rowwise.row_sharding(_op(at), checked))
 
 
 def weight_facts(weight: Any) -> dict[str, Any]:

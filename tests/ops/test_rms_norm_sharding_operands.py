@@ -1,0 +1,66 @@
+"""Operands of which several devices have other parts than of x: a residual, a mapped weight."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+import jax_ptx
+from tests.ops.test_rms_norm_sharding import GATHERS, mesh, put
+from tests.ops.test_rms_norm_values import draw
+
+
+@pytest.mark.parametrize("implementation", [None, "ptx", "xla"])
+@pytest.mark.parametrize("specs", [((), ("d",)), (("d",), ()), (("d",), (None, "e"))])
+def test_a_cotangent_is_sharded_as_its_operand_is(implementation, specs) -> None:
+    m = mesh(AxisType.Explicit, (2, 4), ("d", "e"))
+    args = draw((4, 4, 16), "float32"), draw((4, 4, 16), "float32", 1)
+    f = lambda *a: jax_ptx.add_rms_norm(*a, implementation=implementation)
+    loss = lambda *a: sum((v**3).sum() for v in f(*a))
+    with jax.set_mesh(m):
+        sharded = [put(v, m, *spec) for v, spec in zip(args, specs, strict=True)]
+        forward = jax.jit(f).lower(*sharded).compile()
+        assert not any(word in forward.as_text() for word in GATHERS)
+        for index, operand in enumerate(sharded):
+            got = jax.grad(loss, index)(*sharded)
+            assert jax.typeof(got) == jax.typeof(operand)
+            np.testing.assert_allclose(got, jax.grad(loss, index)(*args), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("implementation", [None, "ptx", "xla"])
+def test_a_residual_that_is_sharded_otherwise_is_refused_while_tracing(implementation) -> None:
+    m = mesh(AxisType.Explicit, (2, 2), ("a", "b"))
+    f = functools.partial(jax_ptx.add_rms_norm, implementation=implementation)
+    x = jnp.ones((4, 4, 8))
+    with jax.set_mesh(m):
+        for of_x, of_residual in [(("b",), ("a",)), (("a",), (None, "a"))]:
+            with pytest.raises(ValueError, match=r"add_rms_norm: residual must.*jax.reshard resid"):
+                jax.eval_shape(f, put(x, m, *of_x), put(x, m, *of_residual))
+        if implementation == "ptx":
+            with pytest.raises(
+                ValueError, match=r"add_rms_norm: the last axis of residual.*\[4,8@a\]"
+            ):
+                f(x[0], put(x[0], m, None, "a"))
+
+
+@pytest.mark.parametrize("implementation", [None, "ptx", "xla"])
+def test_the_gradient_of_what_weights_on_several_devices_share(implementation) -> None:
+    m = mesh(AxisType.Explicit)
+    x, w = draw((3, 16), "float32"), draw((8, 16), "float32", 1)
+    f = functools.partial(jax_ptx.rms_norm, implementation=implementation)
+    loss = lambda x, w: (jax.vmap(f, (None, 0))(x, w) ** 3).sum()
+    with jax.set_mesh(m):
+        args = put(x, m), put(w, m, "d")
+        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(*args).compile()
+        assert not any(word in compiled.as_text() for word in GATHERS)
+        got = compiled(*args)
+        assert [jax.typeof(v) for v in got] == [jax.typeof(v) for v in args]
+        alone = jax.typeof(jax.grad(loss)(*args))
+        assert alone == jax.typeof(args[0])
+    for value, expected in zip(got, jax.grad(loss, (0, 1))(x, w), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
