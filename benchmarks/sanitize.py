@@ -117,7 +117,7 @@ def configs(dtype: str, n: int) -> list[Any]:
     """Of the forward and the backward kernel, if there is one."""
     of = by_numpy_name(dtype)
     forward = config.forward_config(n, of, TARGET, may_stage=True)
-    return [c for c in (forward, config.backward_config(n, of, TARGET)) if c]
+    return [c for c in (forward, config.backward_config(n, of, TARGET, wide=True)) if c]
 
 
 def kind(config: Any) -> tuple[Any, ...]:
