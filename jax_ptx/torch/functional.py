@@ -142,7 +142,8 @@ def _explain(op: str, **tensors: Any) -> None:
 
 
 def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | None:
-    """The kernel's plan of plain tensors that fit together and of which nothing is recorded, if it is known.
+    """The kernel's plan of plain tensors that fit, their devices aside, and of which nothing is recorded, if it
+    is known.
 
     For all others `_call` finds it, or says what is wrong.
     """
@@ -163,12 +164,7 @@ def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | No
     if not (shape and type(eps) is type(offset) is float and type(rounds) is bool):
         return None
     plan = plans.get((shape[-1], x.dtype, weight.dtype, True, options))
-    if (
-        plan is None
-        or weight.shape != plan.weight_shape
-        or not x.is_cuda
-        or weight.get_device() != x.get_device()
-    ):
+    if plan is None or weight.shape != plan.weight_shape or not x.is_cuda:
         return None
     return plan
 

@@ -109,6 +109,7 @@ class Plan:
         from_x, from_weight = x.data_ptr(), weight.data_ptr()
         if (
             device < 0
+            or weight.get_device() != device
             or not n_bytes
             or (from_x | from_weight) % run.alignment  # a power of two
             or not x.is_contiguous()
