@@ -45,6 +45,37 @@ def test_a_module_whose_weight_went() -> None:
         module(X)
 
 
+@pytest.mark.parametrize("eps", [torch.tensor(1e-5), True, 1e-50, -0.1])
+def test_an_epsilon_that_only_the_original_takes(eps: Any) -> None:
+    assert torch.equal(jt.RMSNorm(8, eps)(X), torch.nn.RMSNorm(8, eps)(X))
+    with pytest.raises((TypeError, ValueError), match="eps must be"):
+        jt.RMSNorm(8, eps, implementation="ptx")(X)
+
+
+@pytest.mark.filterwarnings("ignore")  # that masked tensors are a prototype
+def test_numbers_that_only_the_original_takes() -> None:
+    x = X.to(torch.complex64)
+    for options in ({}, {"dtype": torch.complex64}, {"elementwise_affine": False}):
+        assert torch.equal(jt.RMSNorm(8, **options)(x), torch.nn.RMSNorm(8, **options)(x))
+    masked = torch.masked.masked_tensor(X, torch.ones(2, 8, dtype=torch.bool))
+    y = jt.RMSNorm(8)(masked)
+    torch.testing.assert_close(y.get_data(), jt.RMSNorm(8)(X))
+
+
+def test_what_the_original_refuses_has_its_class() -> None:
+    for shape, x in ((8, X[:, :4]), ((), X), (8, X.int()), (8, X[0, 0]), ((2, 8), X[:1])):
+        raised = []
+        for module in (torch.nn.RMSNorm(shape), jt.RMSNorm(shape)):
+            with pytest.raises(Exception, match=r".") as caught:
+                module(x)
+            raised.append((type(caught.value), str(caught.value)))
+        assert raised[0] == raised[1]
+    # Of more than the original has, in our words.
+    zero = jt.RMSNorm((), weight_offset=1.0)
+    with pytest.raises(ValueError, match=r"normalized_shape must have one dimension or more, got"):
+        zero(X)
+
+
 def test_a_module_of_pytorchs_given_the_class() -> None:
     module = torch.nn.RMSNorm(8)
     expected = module(X)

@@ -2,8 +2,9 @@
 
 A call on plain tensors takes the short way: one look-up of its plan, and an autograd node where a
 gradient is needed. What traces, records or wraps tensors (torch.compile, export, fake tensors, dispatch
-modes, subclasses) sees the registered operators of `ops` instead; under torch.func's transformations and
-in forward-mode differentiation the formula runs, of which PyTorch knows every derivative.
+modes, subclasses) sees the registered operators of `ops` instead, or, by `__torch_function__`, the function
+itself (torch.fx); under torch.func's transformations and in forward-mode differentiation the formula runs,
+of which PyTorch knows every derivative.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch.autograd import forward_ad
+from torch.overrides import handle_torch_function, has_torch_function
 
 from jax_ptx.torch import formula, ops, sharding
 from jax_ptx.torch.arguments import check_implementation, check_layout, not_a_tensor
@@ -85,7 +87,11 @@ def rms_norm(
             plan = _known_plan(x, weight, options)
             if plan is not None and (done := plan.at_once(x, weight, False)) is not None:
                 return done[0]
-        return _call(x, None, weight, options, implementation)[0]
+        plain = type(x) in _PLAIN and (weight is None or type(weight) in _PLAIN)
+        if not plain and _is_overridden(x, weight):
+            named = _named(options, implementation)
+            return handle_torch_function(rms_norm, (x, weight), x, weight, **named)
+        return _call(x, None, weight, options, implementation, plain)[0]
     except RuntimeError:
         _explain("rms_norm", x=x, weight=weight)
         raise
@@ -121,18 +127,40 @@ def add_rms_norm(
         TypeError: as for `rms_norm`, or for a residual whose dtype is not x's.
         ValueError: as for `rms_norm`, or for a residual whose shape is not x's.
     """
-    if not isinstance(residual, torch.Tensor):
-        raise TypeError(
-            f"add_rms_norm: residual must be a tensor of x's shape, got {type(residual).__name__}; "
-            "rms_norm takes none, and jax_ptx.add_rms_norm takes arrays"
-        )
     options = (eps, weight_offset, round_before_weight)
+    plain = (
+        type(x) in _PLAIN
+        and type(residual) in _PLAIN
+        and (weight is None or type(weight) in _PLAIN)
+    )
+    if not plain:
+        tensors = (x, residual, weight)
+        if _is_overridden(*tensors):
+            named = _named(options, implementation)
+            return handle_torch_function(add_rms_norm, tensors, *tensors, **named)
+        if not isinstance(residual, torch.Tensor):
+            raise TypeError(
+                f"add_rms_norm: residual must be a tensor of x's shape, got {type(residual).__name__}; "
+                "rms_norm takes none, and jax_ptx.add_rms_norm takes arrays"
+            )
     try:
-        y, added = _call(x, residual, weight, options, implementation)
+        y, added = _call(x, residual, weight, options, implementation, plain)
     except RuntimeError:
         _explain("add_rms_norm", x=x, residual=residual, weight=weight)
         raise
     return y, added
+
+
+def _is_overridden(x: Any, *others: Any) -> bool:
+    """Whether one's class says by `__torch_function__` what a function of PyTorch's does with it."""
+    if isinstance(x, torch.Tensor) and x.is_nested:
+        return False  # its class takes any function of the name rms_norm for PyTorch's
+    return has_torch_function((x, *others))
+
+
+def _named(options: tuple[Any, Any, Any], implementation: Any) -> dict[str, Any]:
+    names = ("eps", "weight_offset", "round_before_weight", "implementation")
+    return dict(zip(names, (*options, implementation), strict=True))
 
 
 def _explain(op: str, **tensors: Any) -> None:
@@ -142,14 +170,15 @@ def _explain(op: str, **tensors: Any) -> None:
 
 
 def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | None:
-    """The kernel's plan of plain tensors that fit, their devices aside, and of which nothing is recorded, if it
-    is known.
+    """The kernel's plan, if it is known, of plain tensors of which nothing is recorded, and that fit, up to the
+    weight's device.
 
     For all others `_call` finds it, or says what is wrong.
     """
     if (
         _is_compiling()
         or type(x) not in _PLAIN
+        or not x.is_cuda
         or type(weight) not in _PLAIN
         or (_is_grad_enabled() and (x.requires_grad or weight.requires_grad))
         or _are_functorch_transforms_active()
@@ -164,7 +193,7 @@ def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | No
     if not (shape and type(eps) is type(offset) is float and type(rounds) is bool):
         return None
     plan = plans.get((shape[-1], x.dtype, weight.dtype, True, options))
-    if plan is None or weight.shape != plan.weight_shape or not x.is_cuda:
+    if plan is None or weight.shape != plan.weight_shape:
         return None
     return plan
 
@@ -175,6 +204,7 @@ def _call(
     weight: Optional,
     options: tuple[Any, Any, Any],
     implementation: Any,
+    plain: bool,
 ) -> tuple[Any, Any]:
     """y, and the sum if there is a residual."""
     if not isinstance(x, torch.Tensor):
@@ -196,16 +226,19 @@ def _call(
     if compiling and not transformed and not fusible:
         return _registered(x, residual, weight, options, kernel)
     plan = checked_plan(x, residual, weight, options, kernel, keep=not compiling)
-    if compiling or transformed or _levels._current_level >= 0:
+    if plan.is_torchs and residual is None and x.is_cpu and plain and not compiling:
+        y = torch.rms_norm(x, plan.weight_shape, weight, plan.options.eps)
+        return y if y.is_contiguous() else y.contiguous(), None
+    # The last, since only PyTorch's operations save what they need instead of all operands.
+    if (
+        compiling
+        or transformed
+        or _levels._current_level >= 0
+        or (not kernel and plain and x.is_inference())
+    ):
         added = x if residual is None else x + residual
         return formula.forward(added, weight, plan.options)[0], added
-    if not (
-        type(x) in _PLAIN
-        and (weight is None or type(weight) in _PLAIN)
-        and (residual is None or type(residual) in _PLAIN)
-        and _len_torch_dispatch_stack() == 0
-        and not _is_tracing()
-    ):
+    if not plain or _len_torch_dispatch_stack() or _is_tracing():
         return _registered(x, residual, weight, options, kernel)
     if not (
         (

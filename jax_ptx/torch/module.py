@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
+from torch.overrides import has_torch_function_unary
 
 from jax_ptx.torch.arguments import check_implementation, not_a_tensor, read_offset
 from jax_ptx.torch.functional import Implementation, rms_norm
@@ -20,7 +21,9 @@ class RMSNorm(torch.nn.RMSNorm):
     """`torch.nn.RMSNorm` with the kernel of `rms_norm`.
 
     Arguments, attributes and state are those of the original, of which it is a subclass: a `state_dict` of
-    one loads into the other. The result has the input's dtype.
+    one loads into the other. The result has the input's dtype. What the kernel does not take, such as complex
+    numbers or a negative eps, is the original's to compute or to refuse, unless one of the last two
+    arguments asks for more than it has.
 
     Args:
         normalized_shape: the last dimensions of the input, over all of which the mean is.
@@ -68,14 +71,14 @@ class RMSNorm(torch.nn.RMSNorm):
             if weight is not None:
                 weight = weight.to(wide.dtype) + self.weight_offset
             return torch.rms_norm(wide, self.normalized_shape, weight, self.eps).to(x.dtype)
-        return _normalise(x, self.weight, self.normalized_shape, self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "eps": self.eps,
-            "weight_offset": self.weight_offset,
-            "implementation": self.implementation,
-        }
+        return _normalise(
+            x,
+            self.weight,
+            self.normalized_shape,
+            self.eps,
+            self.weight_offset,
+            self.implementation,
+        )
 
     def extra_repr(self) -> str:
         """The arguments, for repr."""
@@ -97,16 +100,28 @@ def _normalise(
     x: torch.Tensor,
     weight: torch.Tensor | None,
     shape: tuple[int, ...],
-    options: dict[str, Any],
+    eps: float | None,
+    offset: float,
+    implementation: Implementation | None,
 ) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
+        if has_torch_function_unary(x):  # which knows PyTorch's function, if any
+            weight = weight + offset if offset and weight is not None else weight
+            return F.rms_norm(x, shape, weight, eps)
         raise not_a_tensor("RMSNorm", "x", x)
-    if x.shape[-len(shape) :] != shape or not shape:
-        raise ValueError(
-            f"RMSNorm: x must end with the module's shape {list(shape)}, got {list(x.shape)}"
-        )
-    if len(shape) == 1:
-        return rms_norm(x, weight, **options)
-    rows = x.reshape(*x.shape[: -len(shape)], math.prod(shape))
-    weight = None if weight is None else weight.reshape(-1)
-    return rms_norm(rows, weight, **options).reshape(x.shape)
+    try:
+        if x.shape[-len(shape) :] != shape or not shape:
+            raise ValueError(
+                f"RMSNorm: x must end with the module's shape {list(shape)}, got {list(x.shape)}"
+                if shape
+                else "RMSNorm: normalized_shape must have one dimension or more, got ()"
+            )
+        rows = x if len(shape) == 1 else x.flatten(-len(shape))
+        weight_row = weight if len(shape) == 1 or weight is None else weight.flatten()
+        y = rms_norm(rows, weight_row, eps=eps, weight_offset=offset, implementation=implementation)
+    except (TypeError, ValueError):
+        if offset or implementation == "ptx":
+            raise
+        # Complex numbers, a negative eps, and what the original refuses, in whose words callers expect it.
+        return F.rms_norm(x, shape, weight, eps)
+    return y if rows is x else y.reshape(x.shape)

@@ -36,6 +36,8 @@ class Plan:
         weight_dtype: the weight's; None: there is no weight.
         options: what is computed.
         kernel: whether the kernel computes it, else the plain formula.
+        is_torchs: whether the formula is PyTorch's own operation, which takes a third of its time on a CPU,
+            and knows every derivative and transformation too.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class Plan:
         self._wide = formula.wide_dtype(dtype)
         self._row_bytes = n * dtype.itemsize
         self._weight_bytes = n * weight_dtype.itemsize if weight_dtype else 0
-        # Whether PyTorch's own operation computes the same, as it does on a CPU, in a third of the time.
-        self._is_torchs = options == Options(options.eps) and weight_dtype in (None, dtype)
+        self.is_torchs = (
+            not kernel and options == Options(options.eps) and weight_dtype in (None, dtype)
+        )
         self._forward: dict[tuple[bool, bool], Runner] = {}
         self._alone: Runner | None = None  # of those, without a residual and rstd
         self._with_rstd: Runner | None = None
@@ -71,9 +74,6 @@ class Plan:
             if done is not None:
                 return done[0], None, done[1]
         if not self.kernel or x.numel() == 0:
-            if self._is_torchs and residual is None and not with_rstd and x.is_cpu:
-                y = torch.nn.functional.rms_norm(x, (self.n,), weight, self.options.eps)
-                return y, None, None
             added = None if residual is None else x + residual
             y, rstd = formula.forward(x if added is None else added, weight, self.options)
             return y, added, rstd if with_rstd else None
