@@ -9,7 +9,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from jax_ptx.ops import rowwise
+from jax_ptx.ops import partition, rowwise
 
 
 def register(
@@ -69,6 +69,6 @@ def _lowering(
         call = launch_of(*ctx.avals_in, **params) if ptx or emulate else None
         if call is None:
             return lower_formula(ctx, *operands, **params)
-        return rowwise.lower(ctx, operands, call)
+        return partition.lower(ctx, operands, call)
 
     return rule

@@ -1,8 +1,4 @@
-"""What the row-wise operations share: types, batching, and how their custom call is partitioned.
-
-XLA keeps a custom call local to each device only with all three of: a Shardy rule (propagation),
-`num_batch_dims` (the partitioner), and the target's registration as batch partitionable (launch.py).
-"""
+"""What the row-wise operations share: what their tensors are, their types, and batching."""
 
 from __future__ import annotations
 
@@ -14,10 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from jax_ptx.launch import Launch, ptx_lowering
+from jax_ptx.launch import Launch
 
 
 class Role(enum.Enum):
@@ -48,78 +43,6 @@ class Call:
     blocks: tuple[int, ...] | None = None
     runs: int = 1
     n_cut: int | None = None
-
-
-def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) -> Any:
-    """Lowers to the custom call, partitioned along the rows' leading dimensions."""
-    avals: list[Any] = [*ctx.avals_in, *ctx.avals_out]
-    attributes = _partition_attributes(avals, len(operands), call)
-    # A sum over padded rows would be wrong; a result that is as long as its operand is padded with it.
-    sums = attributes is not None and Role.PARTIAL in call.roles
-    leading = tuple(avals[0].shape[:-1]) if sums else ()
-    return ptx_lowering(
-        ctx, *operands, launch=call.launch, extra_attributes=attributes, leading=leading
-    )
-
-
-def _partition_attributes(avals: Sequence[Any], n_operands: int, call: Call) -> Any:
-    """Attributes that let XLA split the custom call.
-
-    The partitioner slices any operand whose rank reaches the number of split dimensions, and would
-    slice a weight `[n]` if there was only one: x has two or more leading dimensions.
-    """
-    if call.n_cut == 0:
-        return None
-    if any(not isinstance(size, int) or size == 0 for aval in avals for size in aval.shape):
-        return None  # a rule states sizes: symbolic ones and 0 have none
-    lead = avals[call.roles.index(Role.ROWS)].shape[:-1]
-    weights = [a for a, role in zip(avals, call.roles, strict=True) if role is Role.WEIGHT]
-    n_grouped = len(weights[0].shape) - 1 if weights else 0
-    n_cut = n_grouped or (len(lead) if call.n_cut is None else call.n_cut)
-    if n_cut == 1 and not n_grouped:
-        return None
-    sizes: dict[str, int] = {}
-
-    def factor(size: int) -> str:
-        letters = "ijklmnopqrstuvwxyz"  # Shardy's names; then z_1, z_2 and so on
-        past = len(sizes) - len(letters) + 1
-        name = letters[len(sizes)] if past < 1 else f"z_{past}"
-        sizes[name] = size
-        return name
-
-    blocks = call.blocks or lead
-    rows, partials, whole = [], [], []
-    for size, count in zip(lead, blocks, strict=True):
-        # A dimension of several factors may have none of size 1, and no factor may be left over.
-        across = factor(count) if count > 1 or size == 1 else ""
-        within = factor(size // count) if size > count else ""
-        rows.append(across + within)
-        partials.append(across)
-        whole += [within] if within else []
-    n = factor(avals[call.roles.index(Role.ROWS)].shape[-1])
-    whole.append(n)
-    if Role.PARTIAL in call.roles:
-        if call.runs > 1:
-            whole.append(factor(call.runs))
-            partials[-1] = whole[-1] if blocks[-1] == 1 else partials[-1] + whole[-1]
-        partials = [names or factor(1) for names in partials]
-    spelling = {
-        Role.ROWS: [*rows, n],
-        Role.STATISTIC: rows,
-        Role.WEIGHT: [*rows[:n_grouped], n],
-        Role.SCALAR: [],
-        Role.PARTIAL: [*partials, n],
-    }
-    mappings = [f"[{', '.join(spelling[role])}]" for role in call.roles]
-    rule = (
-        f"#sdy.op_sharding_rule<({', '.join(mappings[:n_operands])}) -> "
-        f"({', '.join(mappings[n_operands:])}) {{{', '.join(f'{k}={v}' for k, v in sizes.items())}}} "
-        f"need_replication={{{', '.join(whole)}}}, custom>"
-    )
-    return {
-        "sdy.sharding_rule": mlir.ir.Attribute.parse(rule),
-        "mhlo.frontend_attributes": mlir.ir_attribute({"num_batch_dims": str(n_cut)}),
-    }
 
 
 # ---- types ----
@@ -319,5 +242,5 @@ def _repeated(x: jax.Array, position: int, size: int, entry: Any) -> jax.Array:
 
 
 def as_rows(x: jax.Array) -> jax.Array:
-    """x with at least two leading dimensions (see `_partition_attributes`)."""
+    """x with at least two leading dimensions (see partition.py)."""
     return x.reshape((1,) * (3 - x.ndim) + x.shape) if x.ndim < 3 else x

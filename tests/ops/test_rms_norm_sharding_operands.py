@@ -64,3 +64,40 @@ def test_the_gradient_of_what_weights_on_several_devices_share(implementation) -
         assert alone == jax.typeof(args[0])
     for value, expected in zip(got, jax.grad(loss, (0, 1))(x, w), strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
+
+
+# x `[4, 8, 3, 16]` or `[8, 3, 16]`, its specification and the weight's, `[4, 16]`.
+MAPPED = [
+    ((4, 8, 3, 16), (None, "a"), ()),  # a mixture of experts: of each the rows are split
+    ((4, 8, 3, 16), ("b", "a"), ("b",)),
+    ((8, 3, 16), (("a", "b"),), ()),
+]
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize(("shape", "x_spec", "w_spec"), MAPPED)
+def test_rows_that_meet_mapped_weights_stay_where_they_are(kind, shape, x_spec, w_spec) -> None:
+    x, w = draw(shape, "float32"), draw((4, 16), "float32", 1)
+
+    def value_and_gradients(implementation):
+        f = functools.partial(jax_ptx.rms_norm, implementation=implementation)
+        f = jax.vmap(f, (0 if len(shape) == 4 else None, 0))
+        return jax.jit(
+            lambda x, w: (f(x, w), jax.grad(lambda *a: (f(*a) ** 3).sum(), (0, 1))(x, w))
+        )
+
+    m = mesh(kind, (4, 2), ("a", "b"))
+    with jax.set_mesh(m):
+        args = put(x, m, *x_spec), put(w, m, *w_spec)
+        compiled = value_and_gradients("ptx").lower(*args).compile()
+        text, got = compiled.as_text(), compiled(*args)
+    assert not any(word in text for word in GATHERS)
+    expected = value_and_gradients("xla")(x, w)
+    for value, alone in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(value, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_mapped_weights_of_one_device_are_not_copied() -> None:
+    f = jax.vmap(functools.partial(jax_ptx.rms_norm, implementation="ptx"))
+    text = jax.jit(f).lower(jnp.ones((4, 8, 16)), jnp.ones((4, 16))).as_text()
+    assert "broadcast_in_dim" not in text
