@@ -30,6 +30,8 @@ def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) ->
     # A rule states sizes: symbolic ones and 0 have none.
     if call.n_cut != 0 and all(isinstance(d, int) and d > 0 for a in avals for d in a.shape):
         ctx, operands = _with_copies(ctx, operands, call)
+        if call.free_first and _automatic_devices(ctx) > 1:
+            operands[0] = _free(ctx, operands[0])
         avals = [*ctx.avals_in, *ctx.avals_out]
         attributes = _attributes(avals, len(operands), call)
     # A sum over padded rows would be wrong; a result that is as long as its operand is padded with it.
@@ -38,6 +40,24 @@ def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) ->
     return ptx_lowering(
         ctx, *operands, launch=call.launch, extra_attributes=attributes, leading=leading
     )
+
+
+def _automatic_devices(ctx: mlir.LoweringRuleContext) -> int:
+    """Over how many devices XLA may split a dimension, beyond what the types say."""
+    mesh = ctx.avals_in[0].sharding.mesh  # pyright: ignore[reportAttributeAccessIssue]
+    if mesh.empty:
+        return getattr(ctx.module_context.axis_context, "num_devices", 1)
+    axes = zip(mesh.axis_sizes, mesh.axis_types, strict=True)
+    return math.prod(size for size, kind in axes if kind == AxisType.Auto)
+
+
+def _free(ctx: mlir.LoweringRuleContext, first: Any) -> Any:
+    """The first operand behind a barrier, where it may be split though it is a replicated argument.
+
+    The partitioner splits a call as its first operand is, and gathers what is split otherwise.
+    """
+    of = ctx.replace(avals_in=ctx.avals_in[:1], avals_out=ctx.avals_in[:1])
+    return mlir.lower_fun(jax.lax.optimization_barrier, multiple_results=False)(of, first)[0]
 
 
 def _with_copies(
@@ -50,7 +70,9 @@ def _with_copies(
     avals: list[Any] = list(ctx.avals_in)
     values = list(operands)
     rows = [aval for aval, role in zip(avals, call.roles, strict=False) if role is Role.ROWS]
-    blocks, most = call.blocks or rows[0].shape[:-1], _most_parts(ctx, rows)
+    known = [max(counts) for counts in zip(*map(rowwise.shards, rows), strict=True)]
+    most = [count * _automatic_devices(ctx) for count in known]
+    blocks = call.blocks or rows[0].shape[:-1]
     for index, (aval, role) in enumerate(zip(avals, call.roles, strict=False)):
         if role is not Role.WEIGHT:
             continue
@@ -67,18 +89,6 @@ def _with_copies(
             of = ctx.replace(avals_in=[aval], avals_out=[avals[index]])
             (values[index],) = lower_copy(of, values[index])
     return ctx.replace(avals_in=avals), values
-
-
-def _most_parts(ctx: mlir.LoweringRuleContext, rows: Sequence[Any]) -> list[int]:
-    """Into how many parts each leading dimension of the rows may be split, at most."""
-    known = [max(counts) for counts in zip(*map(rowwise.shards, rows), strict=True)]
-    mesh = rows[0].sharding.mesh
-    if mesh.empty:
-        unknown = getattr(ctx.module_context.axis_context, "num_devices", 1)
-    else:
-        axes = zip(mesh.axis_sizes, mesh.axis_types, strict=True)
-        unknown = math.prod(size for size, kind in axes if kind == AxisType.Auto)
-    return [count * unknown for count in known]
 
 
 def _attributes(avals: Sequence[Any], n_operands: int, call: Call) -> Any:

@@ -36,6 +36,7 @@ class Call:
         runs: partials of a block.
         n_cut: along how many of x's leading dimensions XLA may split the call; None: along all. It
             gathers what is split along others.
+        free_first: whether the first operand may be replicated where another is split.
     """
 
     launch: Launch
@@ -43,6 +44,7 @@ class Call:
     blocks: tuple[int, ...] | None = None
     runs: int = 1
     n_cut: int | None = None
+    free_first: bool = False
 
 
 # ---- types ----

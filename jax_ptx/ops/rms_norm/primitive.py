@@ -191,8 +191,9 @@ def _launch(
         target=device_target(),
         **operands.weight_facts(at.get("weight")),
     )
-    results = (Role.ROWS, *[Role.ROWS] * ("residual" in at), *[Role.STATISTIC] * with_rstd)
-    return rowwise.Call(launch, (*operands.roles(names), *results))
+    adds = "residual" in at
+    results = (Role.ROWS, *[Role.ROWS] * adds, *[Role.STATISTIC] * with_rstd)
+    return rowwise.Call(launch, (*operands.roles(names), *results), free_first=adds)
 
 
 lowering.register(
