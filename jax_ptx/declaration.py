@@ -44,6 +44,16 @@ class Declared:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
+    def __reduce__(self) -> Any:
+        """By name, as functions are; what has none is not pickled."""
+        name = getattr(self, "__qualname__", None)
+        if name is None:
+            raise TypeError(
+                f"{self._signature.kernel}: a kernel of a text cannot be pickled; pickle the text, and call "
+                "ptx_kernel again"
+            )
+        return name
+
     @property
     def in_specs(self) -> tuple[Tile, ...]:
         """The tiles of the inputs."""

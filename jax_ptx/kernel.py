@@ -141,8 +141,7 @@ class Kernel(Declared):
             TypeError: a wrong number of arguments, or one that is no array, or of another dtype.
             ValueError: a wrong rank or dimension, or a variable with two values.
         """
-        launch, bound = self._prepare(arrays, values)
-        return self._signature.call(launch, arrays, bound)
+        return self._signature.run(self._prepare, arrays, values)
 
     def _prepare(self, arrays: Sequence[Any], values: dict[str, Any]) -> tuple[Launch, Bound]:
         """The launch of a call, and what its arguments say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,10 @@ class Bound:
 
     variables: dict[str, int]
     run_time: dict[str, Any]
+
+
+# What a call's inputs and keywords say: the launch, and the dimensions.
+Prepare = Callable[[Sequence[Any], dict[str, Any]], tuple[Launch, Bound]]
 
 
 @dataclass(frozen=True)
@@ -159,14 +163,22 @@ class Signature:
         return bound
 
     def _refuse_tensors(self, arrays: Sequence[Any]) -> None:
-        # Before all else: a compiler that traces this would stumble over what follows, with its own words.
         if any(map(is_torch, arrays)):
-            from jax_ptx.torch.refusals import refuse  # imports PyTorch: only where it is in use
+            from jax_ptx.torch.refusals import refuse  # only where PyTorch is in use
 
             pairs = [
                 pair for pair in zip(self.parameters, arrays, strict=False) if is_torch(pair[1])
             ]
             refuse(self.kernel, [f"argument {name}" for name, _ in pairs], [t for _, t in pairs])
+
+    def _refuse_a_mixture(self, arrays: Sequence[Any]) -> None:
+        for name, array in zip(self.parameters, arrays, strict=False):
+            if not is_torch(array):
+                make = "torch.from_numpy" if isinstance(array, np.ndarray) else "torch.from_dlpack"
+                raise TypeError(
+                    f"{self.kernel}: argument {name} must be a PyTorch tensor, as others of this call are, "
+                    f"got {type(array).__name__}; {make} makes one"
+                )
 
     def _check_dtype(self, name: str, dtype: DType, array: Any) -> None:
         if not (isinstance(array, jax.Array | np.ndarray | np.generic) or is_torch(array)):
@@ -230,15 +242,25 @@ class Signature:
             for shape, spec in zip(shapes, self.out_specs, strict=True)
         ]
 
-    def call(self, launch: Launch, arrays: Sequence[Any], bound: Bound) -> Any:
-        """Launches, on arrays that `bind` has checked; one result, or a tuple of them."""
+    def run(self, prepare: Prepare, arrays: Sequence[Any], values: dict[str, Any]) -> Any:
+        """A call of the kernel: what `prepare` says of it is launched.
+
+        Returns:
+            One result, or a tuple of them.
+        """
+        if any(map(is_torch, arrays)):
+            # Here, since its compiler would stumble over all that follows, and in words of its own.
+            from jax_ptx.torch.refusals import call_unseen  # only where PyTorch is in use
+
+            return call_unseen(self._run, prepare, arrays, values)
+        return self._run(prepare, arrays, values)
+
+    def _run(self, prepare: Prepare, arrays: Sequence[Any], values: dict[str, Any]) -> Any:
+        launch, bound = prepare(arrays, values)
         results = self.results(bound)
         if any(map(is_torch, arrays)):
-            if not all(map(is_torch, arrays)):
-                raise TypeError(f"{self.kernel}: PyTorch tensors and other arrays in one call")
-            from jax_ptx.torch.launch import (
-                call_checked,
-            )  # imports PyTorch: only where it is in use
+            self._refuse_a_mixture(arrays)
+            from jax_ptx.torch.launch import call_checked  # only where PyTorch is in use
 
             outputs = call_checked(launch, arrays, results, self.aliases)
         else:

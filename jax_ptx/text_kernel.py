@@ -81,12 +81,11 @@ class TextKernel(Declared):
 
     def __call__(self, /, *arrays: Any, **variables: int) -> Any:
         """Launches the kernel; arguments, results and errors are those of a `Kernel`."""
-        launch, bound = self._prepare(arrays, variables)
-        return self._signature.call(launch, arrays, bound)
+        return self._signature.run(self._prepare, arrays, variables)
 
-    def _prepare(self, arrays: Sequence[Any], variables: dict[str, int]) -> tuple[Launch, Bound]:
+    def _prepare(self, arrays: Sequence[Any], values: dict[str, Any]) -> tuple[Launch, Bound]:
         """The launch of a call, and what its arguments say."""
-        bound = self._signature.bind(arrays, variables)
+        bound = self._signature.bind(arrays, values)
         return self.launch(**bound.variables), bound
 
     def report(self, /) -> Report:

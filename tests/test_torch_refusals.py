@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import jax_ptx  # noqa: E402
-from jax_ptx import Tile  # noqa: E402
-from jax_ptx.types import f32  # noqa: E402
+from jax_ptx import Tile, kernel, ptx, reg  # noqa: E402
+from jax_ptx.types import f32, u32  # noqa: E402
 from tests.test_torch import COPY, call_copy  # noqa: E402
 
 copy = jax_ptx.ptx_kernel(
@@ -59,11 +60,23 @@ def test_a_mode_that_records_nothing_is_no_obstacle() -> None:
 
 
 def test_compilers_name_the_way_round() -> None:
+    @kernel(in_specs=(Tile("n", f32),), out_specs=(Tile("n", f32),), block=8)
+    def double(x, y):
+        px, py = ptx.global_ptrs(x, y)
+        i = reg.from_(ptx.special.tid.x(), u32)
+        value = reg.scalar(f32)
+        ptx.inst.ld.global_.f32(value, ptx.addr(px + i * 4))
+        ptx.inst.st.global_.f32(ptx.addr(py + i * 4), value + value)
+
     x = torch.arange(8.0)
+    with pytest.raises(Exception, match=r"torch.compile and torch.export do not see a launch"):
+        torch.compile(double, backend="eager", fullgraph=True)(x)  # which was never called before
     function = lambda x: copy(x) * 2
     with pytest.raises(Exception, match=r"torch.compile and torch.export do not see a launch"):
         torch.compile(function, backend="eager", fullgraph=True)(x)
     assert torch.equal(torch.compile(function, backend="eager")(x), 2 * x)  # a graph break
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        assert torch.equal(torch.compile(lambda x: double(x) + 1, backend="eager")(x), 2 * x + 1)
     with pytest.raises(NotImplementedError, match=r"torch.jit.trace does not see.*custom_op"):
         torch.jit.trace(function, (x,))
     assert torch.equal(torch.jit.trace(lambda x: OPERATOR(x) * 2, (x,))(x + 1), 2 * x + 2)

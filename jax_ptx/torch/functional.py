@@ -170,8 +170,8 @@ def _explain(op: str, **tensors: Any) -> None:
 
 
 def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | None:
-    """The kernel's plan, if it is known, of plain tensors of which nothing is recorded, and that fit, up to the
-    weight's device.
+    """The kernel's plan, if it is known, of plain tensors of which nothing is recorded, and that fit, but
+    for the weight's device.
 
     For all others `_call` finds it, or says what is wrong.
     """

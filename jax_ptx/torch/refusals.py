@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -19,6 +19,13 @@ _OPERATOR = (
     "wrap the call in a torch.library.custom_op, and say with register_fake what shapes its results "
     "have"
 )
+_NO_COMPILER = f"torch.compile and torch.export do not see a launch; {_OPERATOR}"
+
+
+@torch.compiler.disable(reason=_NO_COMPILER)
+def call_unseen(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A call that PyTorch's compiler leaves out of its graphs, or says why all cannot be one."""
+    return function(*arguments)
 
 
 def refuse(kernel: str, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
@@ -33,7 +40,7 @@ def refuse(kernel: str, names: Sequence[str], tensors: Sequence[torch.Tensor]) -
         NotImplementedError: if there is one, or something traces.
     """
     if torch.compiler.is_compiling():
-        _not(kernel, f"torch.compile and torch.export do not see a launch; {_OPERATOR}")
+        _not(kernel, _NO_COMPILER)
     if _is_tracing():
         _not(
             kernel,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -43,6 +44,21 @@ def test_a_copy_of_a_kernel_is_the_kernel():
     for original in (copy_kernel(), text):
         assert copy.copy(original) is original
         assert copy.deepcopy({"norm": original})["norm"] is original
+
+
+@kernel(in_specs=(Tile(1, f32),), out_specs=(Tile(1, f32),))
+def of_this_module(x, y):
+    ptx.ret()
+
+
+def test_a_kernel_is_pickled_by_name():
+    """As a function is."""
+    assert pickle.loads(pickle.dumps([of_this_module]))[0] is of_this_module
+    with pytest.raises((pickle.PicklingError, AttributeError), match=r"copy_kernel.<locals>.copy"):
+        pickle.dumps(copy_kernel())
+    text = ptx_kernel(of_this_module.ptx(), in_specs=(Tile(1, f32),), out_specs=(Tile(1, f32),))
+    with pytest.raises(TypeError, match=r"of_this_module: .* pickle the text, and call ptx_kernel"):
+        pickle.dumps(text)
 
 
 def test_the_text_of_a_bare_kernel():
@@ -392,5 +408,8 @@ def test_pytorch_tensors():
         k(x.float())
     with pytest.raises(ValueError, match="k: argument x must have rank 1"):
         k(x[None])
-    with pytest.raises(TypeError, match="PyTorch tensors and other arrays in one call"):
-        accumulate({})(torch.ones(8), jnp.ones(8))
+    for other, make in ((jnp.ones(8), "from_dlpack"), (np.ones(8, np.float32), "from_numpy")):
+        for arrays in ((torch.ones(8), other), (other, torch.ones(8))):
+            name = "x" if arrays[1] is other else "total"
+            with pytest.raises(TypeError, match=f"{name} must be a PyTorch tensor, .*torch.{make}"):
+                accumulate({})(*arrays)
