@@ -22,6 +22,8 @@ def operator_cases(kernel: int) -> list[tuple[str, tuple[Any, ...]]]:
         ("rms_norm", (x, weight, kernel, 1e-6, 1.0, False)),
         ("rms_norm", (draw(2, 2, N, dtype=torch.bfloat16), None, kernel, 1e-6, 0.0, False)),
         ("add_rms_norm", (x, other, weight, kernel, 1e-6, 0.0, True)),
+        ("rms_norm", (torch.ones(2, 0), None, kernel, 1e-6, 0.0, False)),
+        ("add_rms_norm", (*[torch.ones(2, 0)] * 2, None, kernel, 1e-6, 0.0, False)),
         ("rms_norm_backward", (x, other, rstd, weight, None, kernel, 1e-6, 0.0, True, True)),
         (
             "rms_norm_backward",

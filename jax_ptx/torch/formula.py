@@ -50,6 +50,8 @@ def backward(
 
 
 def _rstd(wide: torch.Tensor, eps: float) -> torch.Tensor:
+    if wide.shape[-1] == 0:  # of which there is no mean
+        return wide.new_full((*wide.shape[:-1], 1), eps).rsqrt()
     return torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
 
 
