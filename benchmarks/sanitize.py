@@ -1,7 +1,7 @@
 """NVIDIA's four checkers over rms_norm, forward and backward, in every kind of configuration.
 
     python benchmarks/sanitize.py                                # all four, several processes each
-    python benchmarks/sanitize.py --tools=racecheck --logs=/tmp
+    python benchmarks/sanitize.py --tools=memcheck,racecheck --parts=8
     compute-sanitizer --tool memcheck python benchmarks/sanitize.py --part=0/1        # one by hand
 
 Results are compared with the formula on the CPU, so that a checker that stops a kernel is noticed. The
@@ -51,7 +51,7 @@ TOOLS = {
     "synccheck": (),
 }
 
-CHECKERS = flags.DEFINE_multi_enum("tools", list(TOOLS), list(TOOLS), "which checkers")
+CHECKERS = flags.DEFINE_list("tools", list(TOOLS), f"which checkers: some of {', '.join(TOOLS)}")
 PARTS = flags.DEFINE_integer("parts", 4, "processes of each checker", lower_bound=1)
 LOGS = flags.DEFINE_string("logs", "build/sanitize", "a folder for what the checkers print")
 PART = flags.DEFINE_string("part", None, "as 0/3: run the first, fourth, ... case, and no checker")
@@ -205,6 +205,8 @@ def main(_: list[str]) -> None:
     if PART.value:
         part, parts = map(int, PART.value.split("/"))
         return compare(cases[part::parts])
+    if unknown := set(CHECKERS.value) - set(TOOLS):
+        raise app.UsageError(f"--tools: expected some of {', '.join(TOOLS)}, got {unknown}")
     checker = str(toolkit.find("compute-sanitizer"))
     said = subprocess.run([checker, "--version"], capture_output=True, text=True).stdout
     version = re.search(r"Version (\d+)\.(\d+)", said)
