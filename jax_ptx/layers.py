@@ -123,6 +123,8 @@ def normalize(
             wide = jnp.promote_types(weight.dtype, jnp.float32)
             weight = weight.astype(wide) + jnp.asarray(offset, wide)
         where = None if mask is None else jnp.asarray(mask, bool)
+        if jnp.promote_types(x.dtype, statistic) == statistic:
+            x = x.astype(statistic)  # once, so that its gradient is rounded once
         mean = square(x.astype(statistic)).mean(reduced, keepdims=True, where=where)
         if axis_name is not None:
             mean = jax.lax.pmean(mean, axis_name, axis_index_groups=axis_index_groups)

@@ -37,8 +37,8 @@ class RMSNorm(nn.RMSNorm):
     def __call__(self, x: Any, *, mask: jax.Array | None = None) -> jax.Array:
         """The normalised input, of its shape; `mask` says which elements the mean is over."""
         x = jnp.asarray(x)
-        reduced = canonical_axes(x.ndim, self.reduction_axes)
-        features = canonical_axes(x.ndim, self.feature_axes)
+        reduced = canonical_axes(x.ndim, self.reduction_axes, "reduction_axes")
+        features = canonical_axes(x.ndim, self.feature_axes, "feature_axes")
         scale = None
         if self.use_scale:
             shape = [x.shape[axis] for axis in features]

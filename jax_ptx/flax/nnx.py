@@ -101,8 +101,8 @@ class RMSNorm(nnx.RMSNorm):
         return normalize(
             x,
             scale,
-            reduced=canonical_axes(x.ndim, self.reduction_axes),
-            features=canonical_axes(x.ndim, self.feature_axes),
+            reduced=canonical_axes(x.ndim, self.reduction_axes, "reduction_axes"),
+            features=canonical_axes(x.ndim, self.feature_axes, "feature_axes"),
             eps=self.epsilon,
             statistic=jnp.promote_types(statistic, jnp.float32),
             result=result,

@@ -132,6 +132,20 @@ def test_gradients(dtype: str) -> None:
     )
 
 
+def test_a_gradient_is_rounded_once() -> None:
+    """As the original's, which converts x once: where two halves cancel, none of it is left otherwise."""
+    x, dy = (normal(seed, (4, 32), "bfloat16") for seed in (0, 1))
+    equal = jnp.full((4, 32), 1.37, jnp.bfloat16)
+    original, ours = both(32)
+
+    def gradient(layer: Any, x: jax.Array) -> jax.Array:
+        return jax.vjp(jax.vmap(layer), x)[1](dy)[0]
+
+    for layer_input in (x, equal):
+        got, expected = (gradient(layer, layer_input) for layer in (ours, original))
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_files_load_both_ways(tmp_path: Any) -> None:
     x = normal(0, (N,))
     original, ours = both(N)

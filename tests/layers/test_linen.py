@@ -98,6 +98,20 @@ def test_axes(reduction_axes: Any, feature_axes: Any, kernel: bool) -> None:
     check(x, kernel, reduction_axes=reduction_axes, feature_axes=feature_axes)
 
 
+@pytest.mark.parametrize("axes", [3, -7, (0, 3), (2, -4)])
+@pytest.mark.parametrize("name", ["reduction_axes", "feature_axes"])
+def test_axes_that_x_does_not_have(name: str, axes: Any) -> None:
+    for use_scale in (True, axes == (2, -4)):
+        original, ours = both(**{name: axes}, use_scale=use_scale)
+        x = jnp.ones((2, 3, 4))
+        with pytest.raises((IndexError, ValueError, TypeError)) as caught:
+            original.init(KEY, x)
+        # Its own words for an axis that is named twice are of a reshape.
+        known = caught.type if caught.type is not TypeError else ValueError
+        with pytest.raises(known, match=f"RMSNorm: {name} must "):
+            ours.init(KEY, x)
+
+
 @pytest.mark.parametrize("reduction_axes", [1, (0, 2), (2, 0, 1)])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_ptx_transposes_for_the_kernel(reduction_axes: Any, dtype: str | None) -> None:

@@ -58,6 +58,16 @@ def test_axes(reduction_axes: Any, feature_axes: Any, kernel: bool) -> None:
     check(normal(0, (3, 4, N)), kernel, n=n, **options)
 
 
+def test_axes_that_x_does_not_have() -> None:
+    for axes, message in (
+        ((0, 1), "must be axes of x, which has rank 1"),
+        ((0, -2), "must differ"),
+    ):
+        layer = ptx_nnx.RMSNorm(4, feature_axes=axes, rngs=nnx.Rngs(0))
+        with pytest.raises(ValueError, match=f"RMSNorm: feature_axes {message}"):
+            layer(jnp.ones(4))
+
+
 def test_other_options() -> None:
     x = normal(0, (3, N))
     check(x, True, use_scale=False, epsilon=1e-2)
