@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jax_ptx.ops.rms_norm.api import DTYPES, Implementation, rms_norm
+from jax_ptx.ops.rms_norm.api import Implementation, rms_norm
+from jax_ptx.ops.rms_norm.arguments import DTYPES
 from jax_ptx.ops.rms_norm.reference import accumulation_dtype
 
 

@@ -232,7 +232,10 @@ REFUSED = [
     ({"weight_offset": "1"}, TypeError, "weight_offset must be a number.*got str"),
     ({"weight_offset": 1e39}, ValueError, "weight_offset must be a finite float32.*got 1e"),
     ({"weight_offset": float("nan")}, ValueError, "weight_offset must be a finite"),
-    ({"round_before_weight": 1}, TypeError, "round_before_weight must be True or False, got int"),
+    ({"weight_offset": None}, TypeError, "weight_offset must be.*such as weight_offset=1.0"),
+    ({"weight_offset": jax.random.key(0)}, TypeError, r"got an array of key<fry> and shape \(\)"),
+    ({"round_before_weight": 1}, TypeError, r"True or False, got int; bool\(\) makes"),
+    ({"round_before_weight": jnp.array(True)}, TypeError, r"got an array of bool .*bool\(\) makes"),
     ({"out_dtype": "bfloat16"}, TypeError, "out_dtype must be float8_e4m3fn or.*got bfloat16"),
     ({"out_dtype": "float9"}, TypeError, "out_dtype must be float8_e4m3fn or.*got 'float9'"),
     ({"scale": 2.0}, ValueError, "scale is for a result of 8 bits, and out_dtype is None"),
@@ -258,6 +261,10 @@ def test_options_that_jax_holds() -> None:
     x, w = jnp.ones((2, 4)), jnp.ones(4)
     y = jax_ptx.rms_norm(x, w, eps=jnp.float32(0.5), weight_offset=jnp.float32(1))
     np.testing.assert_array_equal(y, jax_ptx.rms_norm(x, w, eps=0.5, weight_offset=1.0))
+    halves = np.asarray(0.5, jnp.bfloat16)[()], jnp.bfloat16(0.5), np.float16(0.5), np.array(0.5)
+    for eps in halves:
+        z = jax_ptx.rms_norm(x, w, eps=eps, weight_offset=np.int8(1))
+        np.testing.assert_array_equal(z, y)
 
 
 def test_a_tensor_of_pytorch_is_told_where_to_go() -> None:

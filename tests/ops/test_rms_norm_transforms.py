@@ -242,7 +242,17 @@ REFUSED = [
     (
         lambda: jax_ptx.rms_norm(jnp.ones((2, 4)), jnp.ones((2, 4))),
         ValueError,
-        r"weight must have shape \(4,\)",
+        r"weight must have shape \(4,\).*jax.vmap maps over several",
+    ),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones((2, 4)), jnp.float32(1)),
+        ValueError,
+        r"got \(\); jnp.broadcast_to\(weight, \(4,\)\)",
+    ),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones((2, 4)), jnp.ones((1, 4))),
+        ValueError,
+        r"got \(1, 4\); weight\[0\] has it",
     ),
     (lambda: jax_ptx.rms_norm(jnp.ones(4), jnp.ones(4, int)), TypeError, "weight must have dtype"),
     (
@@ -264,6 +274,23 @@ REFUSED = [
         lambda: jax_ptx.rms_norm(jnp.ones(4), implementation="cuda"),
         ValueError,
         "implementation must be 'ptx', 'xla' or None, got 'cuda'",
+    ),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones(4), implementation=np.array(["ptx", "xla"])),
+        ValueError,
+        "implementation must be 'ptx', 'xla' or None",
+    ),
+    (lambda: jax_ptx.rms_norm(np.array(["a"])), TypeError, "got <U1; it must hold numbers"),
+    (lambda: jax_ptx.rms_norm(jax.new_ref(jnp.ones(4))), TypeError, r"got Ref; x\[\.\.\.\] reads"),
+    (
+        lambda: jax_ptx.rms_norm(np.ma.masked_array(np.ones(4, "float32"))),
+        TypeError,
+        r"x must be an array, got MaskedArray; filled\(\)",
+    ),
+    (
+        lambda: jax_ptx.rms_norm(jnp.ones(4), eps=jnp.ones(1)),
+        TypeError,
+        r"got an array of float32 and shape \(1,\)",
     ),
     (lambda: jax_ptx.rms_norm(np.ones(4)), TypeError, "float64, which JAX would narrow"),
 ]
