@@ -143,6 +143,14 @@ def test_layouts(implementation: Any) -> None:
     torch.testing.assert_close(y.values()[:2], jt.rms_norm(X, weight))
     _, added = jt.add_rms_norm(jagged, jagged, implementation=implementation)
     torch.testing.assert_close(added.values()[:2], 2 * X)
+    other = torch.nested.nested_tensor([X[:1], X], layout=torch.jagged)
+    with pytest.raises(
+        ValueError, match=r"nested_tensor_from_jagged\(values, x.offsets\(\)\) makes"
+    ):
+        jt.add_rms_norm(jagged, other, implementation=implementation)
+    jt.add_rms_norm(
+        jagged, torch.nested.nested_tensor_from_jagged(other.values(), jagged.offsets())
+    )
     jt.rms_norm(X, implementation=implementation)  # whose plan a sparse tensor finds
     for other in (X.to_sparse(), X.to_mkldnn(), torch.nested.nested_tensor([X])):
         with pytest.raises(TypeError, match=r"x must be a strided tensor or a jagged one, got"):

@@ -178,9 +178,9 @@ def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | No
     if (
         _is_compiling()
         or type(x) not in _PLAIN
-        or not x.is_cuda
         or type(weight) not in _PLAIN
         or (_is_grad_enabled() and (x.requires_grad or weight.requires_grad))
+        or not x.is_cuda
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
         or _is_tracing()

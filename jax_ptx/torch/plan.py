@@ -330,9 +330,12 @@ def checked_plan(
                 "with .to"
             )
         if residual.shape != x.shape:
+            mend = "expand makes it so"
+            if x.is_nested or residual.is_nested:  # two are of one shape only if they share offsets
+                mend = "torch.nested.nested_tensor_from_jagged(values, x.offsets()) makes it so"
             raise ValueError(
                 f"add_rms_norm: residual must have x's shape {list(x.shape)}, got "
-                f"{list(residual.shape)}; expand makes it so"
+                f"{list(residual.shape)}; {mend}"
             )
         if residual.device != x.device:
             raise ValueError(
