@@ -10,10 +10,13 @@ PYTEST_ARGS ?= -n 2 --dist loadgroup
 # A module is compiled when it is first imported, not all of them by pip: a third of what installing takes.
 export PIP_COMPILE := 0
 
+BUILDS := "Building the extension and installing what it needs: two to five minutes, in silence."
+
 .PHONY: demo test lint docs matrix wheel clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/rms_norm.py
+	@echo "Next: README.md shows the calls, docs/tutorial.md writes a kernel; $(BIN)/python has jax_ptx."
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -30,6 +33,7 @@ wheel: $(VENV)/tools
 docs: $(VENV)/installed $(VENV)/tools
 	$(BIN)/python -m pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "The site is in site/; its search needs a server: $(BIN)/python -m http.server -d site"
 
 lint: $(VENV)/installed-test $(VENV)/tools
 	$(BIN)/pre-commit run --all-files
@@ -42,10 +46,12 @@ $(BIN)/python:
 
 # Editable, so that only a change of the extension's sources needs a new build.
 $(VENV)/installed: $(BIN)/python $(SOURCES)
+	@echo $(BUILDS)
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
 $(VENV)/installed-test: $(BIN)/python $(SOURCES)
+	@echo $(BUILDS)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@ $(VENV)/installed
 

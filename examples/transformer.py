@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+if __name__ == "__main__":
+    raise SystemExit("this file holds the model; train_transformer.py beside it trains it")
+
 import jax
 import jax.numpy as jnp
 from flax import nnx

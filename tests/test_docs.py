@@ -45,5 +45,16 @@ def test_a_page_prints_what_it_says(page: Path, tmp_path: Path, capsys, monkeypa
         pytest.skip(f"a block did not run: {missing}")
 
 
+def test_links_lead_somewhere_in_the_repository_too() -> None:
+    """Where there is no page that the site's build makes."""
+    dead = [
+        f"{page.name}: {link}"
+        for page in DOCS.rglob("*.md")
+        for link in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert dead == []
+
+
 def test_there_are_pages() -> None:
     assert {"index", "tutorial", "debugging"} <= {page.stem for page in PAGES}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -74,6 +75,11 @@ def test_a_package_that_is_missing_is_named(load, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optax", None)
     with pytest.raises(SystemExit, match=r"needs optax: pip install '\.\[examples\]'"):
         load("train_transformer")
+
+
+def test_the_model_as_a_program_names_what_trains_it() -> None:
+    with pytest.raises(SystemExit, match=r"train_transformer.py"):
+        runpy.run_path(str(ROOT / "examples/transformer.py"), run_name="__main__")
 
 
 @pytest.mark.parametrize("steps", [0, -1])

@@ -64,6 +64,10 @@ def test_docs_and_wheel_install_no_packages_of_the_tests() -> None:
     assert "[test]" in commands("test")
     assert "pip install" in commands("docs") + commands("wheel")
     assert "[test]" not in commands("docs") + commands("wheel")
+    # What takes minutes says so before, and what is done says what follows.
+    assert commands("demo").index("two to five minutes") < commands("demo").index("--editable")
+    assert "docs/tutorial.md" in commands("demo").splitlines()[-1]
+    assert "http.server -d site" in commands("docs").splitlines()[-1]
 
 
 def test_the_extras_that_are_named_exist() -> None:
