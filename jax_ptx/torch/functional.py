@@ -214,21 +214,23 @@ def _call(
     else:
         check_implementation("rms_norm" if residual is None else "add_rms_norm", implementation)
         kernel = implementation == "ptx" and not x.is_meta
+    compiling = _is_compiling()
+    if not kernel and plain and residual is None and x.is_cpu and not compiling:
+        plan = checked_plan(x, None, weight, options, False)
+        if plan.is_torchs:
+            y = torch.rms_norm(x, plan.weight_shape, weight, plan.options.eps)
+            return y if y.is_contiguous() else y.contiguous(), None
     if _AUTOCAST and _is_autocast_enabled("cuda") and x.is_cuda and x.dtype != torch.float64:
         x = x.float()
         residual, weight = (
             t if t is None or t.dtype == torch.float64 else t.float() for t in (residual, weight)
         )
-    compiling = _is_compiling()
     transformed = _are_functorch_transforms_active()
     # A compiler fuses the formula with its neighbours, and may drop roundings in the middle of it.
     fusible = residual is None and not options[2] and not kernel
     if compiling and not transformed and not fusible:
         return _registered(x, residual, weight, options, kernel)
     plan = checked_plan(x, residual, weight, options, kernel, keep=not compiling)
-    if plan.is_torchs and residual is None and x.is_cpu and plain and not compiling:
-        y = torch.rms_norm(x, plan.weight_shape, weight, plan.options.eps)
-        return y if y.is_contiguous() else y.contiguous(), None
     # The last, since only PyTorch's operations save what they need instead of all operands.
     if (
         compiling
