@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 from jax.interpreters import mlir
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jax_ptx.launch import ptx_lowering
 from jax_ptx.ops import rowwise
@@ -82,7 +82,9 @@ def _with_copies(
             copies.pop()
         if groups and copies:
             shape, axes = (*groups, *copies, n), [*range(len(groups)), len(groups) + len(copies)]
-            avals[index] = aval.update(shape=shape, sharding=None)
+            spec = PartitionSpec(*aval.sharding.spec.partitions[: len(groups)])
+            sharding = NamedSharding(aval.sharding.mesh, spec)
+            avals[index] = aval.update(shape=shape, sharding=sharding)
             lower_copy = mlir.lower_fun(
                 lambda w, s=shape, a=axes: jax.lax.broadcast_in_dim(w, s, a), multiple_results=False
             )

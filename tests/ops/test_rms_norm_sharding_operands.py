@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 import jax_ptx
 from tests.ops.test_rms_norm_sharding import GATHERS, mesh, put
@@ -107,6 +108,17 @@ def test_rows_that_meet_mapped_weights_stay_where_they_are(kind, shape, x_spec, 
     expected = value_and_gradients("xla")(x, w)
     for value, alone in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(value, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_mapped_weights_where_one_of_two_mesh_axes_is_manual() -> None:
+    m = mesh(AxisType.Auto, (4, 2), ("a", "b"))
+    x, w = draw((3, 8, 4, 16), "float32"), draw((3, 16), "float32", 1)
+    f = jax.vmap(functools.partial(jax_ptx.rms_norm, implementation="ptx"))
+    specs = {"in_specs": (P(None, "a"), P()), "out_specs": P(None, "a"), "axis_names": {"a"}}
+    args = put(x, m, None, "a", "b"), put(w, m)
+    compiled = jax.jit(jax.shard_map(f, mesh=m, **specs)).lower(*args).compile()
+    assert not any(word in compiled.as_text() for word in GATHERS)
+    np.testing.assert_array_equal(compiled(*args), f(x, w))
 
 
 def test_mapped_weights_of_one_device_are_not_copied() -> None:
