@@ -39,7 +39,7 @@ class Kernel(Declared):
     """A kernel written in Python; `@kernel` makes one.
 
     Calling it with JAX arrays (under jit, vmap and the rest too) or with PyTorch tensors launches
-    it, and returns one array or a tuple of several.
+    it, and returns one array or a tuple of several. It is copied and pickled as a function is, by its name.
 
     Under vmap it is traced again, and one launch does the whole batch. A kernel with a `RunTime`
     dimension or with lines of `ptx.raw`, which nobody can trace for a batch, is launched once for each

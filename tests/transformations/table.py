@@ -27,8 +27,8 @@ HEAD = f"""# Transformations of `rms_norm`
 Written by `pytest tests/transformations {OPTION}`. Each cell is a test: `rms_norm` of float32 under the
 transformation, with respect to x, the weight or both, equals the plain formula in float64 under the same one.
 "CPU emulator" is `implementation="ptx"` on a CPU, "XLA path" `implementation="xla"`, "H200" the default on
-that GPU. "refused" is an error, since the op is not linear in x: one that says so, and on the XLA path JAX's own of
-such formulas, an AssertionError that does not.
+that GPU. "refused" is an error, since the op is not linear in x: one that says so, and on the XLA path JAX's
+own of such formulas, an AssertionError that does not.
 
 """
 
