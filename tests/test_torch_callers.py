@@ -126,7 +126,13 @@ def test_objects_that_say_what_functions_do_with_them() -> None:
         assert jt.add_rms_norm(*tensors)[0] is jt.add_rms_norm
     # As the original does, to which alone such an object may give a meaning.
     assert jt.RMSNorm((2, 8))(x)[0] is torch.nn.RMSNorm((2, 8))(x)[0]
-    assert type(jt.rms_norm(draw(2, 8).as_subclass(Subclass))) is Subclass
+    subclassed = draw(2, 8).as_subclass(Subclass)
+    for implementation in IMPLEMENTATIONS:
+        norm = lambda x, i=implementation: jt.rms_norm(x, implementation=i)
+        for function in (norm, torch.compile(norm, backend="eager", fullgraph=True)):
+            y = function(subclassed)
+            assert type(y) is Subclass
+            torch.testing.assert_close(y.as_subclass(torch.Tensor), jt.rms_norm(draw(2, 8)))
 
 
 def test_a_cpu_call_is_pytorchs_own_with_its_node() -> None:

@@ -153,6 +153,8 @@ def add_rms_norm(
 
 def _is_overridden(x: Any, *others: Any) -> bool:
     """Whether one's class says by `__torch_function__` what a function of PyTorch's does with it."""
+    if _is_compiling():
+        return False  # the compiler asks them of each operation
     if isinstance(x, torch.Tensor) and x.is_nested:
         return False  # its class takes any function of the name rms_norm for PyTorch's
     return has_torch_function((x, *others))
