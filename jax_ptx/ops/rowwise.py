@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,11 @@ class Call:
 
 
 # ---- types ----
+
+
+def on_explicit_mesh(avals: Iterable[Any]) -> bool:
+    """Whether the types say how values are sharded."""
+    return any(map(_explicit, avals))
 
 
 def check_feature_axis(op: str, **operands: Any) -> None:
@@ -132,7 +137,7 @@ def aligned(op: str, operands: Mapping[str, Any], roles: Sequence[Role]) -> dict
     XLA shards the call as its first operand is.
     """
     types = {name: jax.typeof(value) for name, value in operands.items()}
-    if not any(map(_explicit, types.values())):
+    if not on_explicit_mesh(types.values()):
         return dict(operands)
     named = zip(types.items(), roles, strict=True)
     rows = {name: aval for (name, aval), role in named if role in (Role.ROWS, Role.WEIGHT)}
@@ -180,7 +185,7 @@ def _like(x: Any, shape: tuple[int, ...], spec: Sequence[Any], dtype: Any = None
 
 
 def _explicit(x: Any) -> bool:
-    return any(kind == AxisType.Explicit for kind in x.sharding.mesh.axis_types)
+    return AxisType.Explicit in x.sharding.mesh.axis_types
 
 
 def _names(entry: Any) -> set[str]:

@@ -130,12 +130,17 @@ def _takes_formula(op: str, implementation: Any, **operands: jax.Array | None) -
         raise ValueError(
             f"{op}: implementation must be 'ptx', 'xla' or None, got {implementation!r}"
         )
-    types = {name: jax.typeof(value) for name, value in operands.items() if value is not None}
-    rowwise.row_sharding(op, {name: at for name, at in types.items() if name != "weight"})
-    if implementation == "xla" or any(isinstance(d, int) and d == 0 for d in types["x"].shape):
-        return True
+    there = {name: value for name, value in operands.items() if value is not None}
+    formula = implementation == "xla" or any(
+        isinstance(size, int) and size == 0 for size in there["x"].shape
+    )
+    types = {name: jax.typeof(value) for name, value in there.items()}
+    if not rowwise.on_explicit_mesh(types.values()):
+        return formula
+    rowwise.row_sharding(op, {name: aval for name, aval in types.items() if name != "weight"})
     reduced = any(map(rowwise.is_reduced, types.values()))
-    if implementation is None and (reduced or rowwise.shards_features(*types.values())):
+    split = reduced or rowwise.shards_features(*types.values())
+    if formula or (implementation is None and split):
         return True
     rowwise.check_feature_axis(op, **types)
     return False
