@@ -58,7 +58,7 @@ def test_docs_and_wheel_install_no_packages_of_the_tests() -> None:
         pytest.skip("make is not installed")
 
     def commands(goal: str) -> str:
-        run = [make, "--dry-run", "--always-make", goal]
+        run = [make, "--dry-run", "--always-make", "--no-print-directory", goal]
         return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
     assert "[test]" in commands("test")
