@@ -57,7 +57,7 @@ BETWEEN = (
 # What the matrix installs for Python 3.11, and for every later one: the latter may be what `make wheel`
 # has just built (.ci/run), and else the first session that needs it builds it.
 wheels: dict[bool, Path] = {}
-if os.environ.get("MATRIX_WHEEL"):
+if "-abi3-" in os.environ.get("MATRIX_WHEEL", ""):  # that of Python 3.11 is for it alone
     wheels[True] = Path(os.environ["MATRIX_WHEEL"]).resolve()
 
 
