@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Any
 
@@ -187,7 +188,9 @@ def test_host_time_of_an_eager_call(grad: bool, most: float) -> None:
     ours = lambda: jt.rms_norm(x, weight)
     for function in (ours, theirs):
         host_us(function, rounds=2)
-    times = [(host_us(ours, rounds=5), host_us(theirs, rounds=5)) for _ in range(8)]
+    # By turns, and the median of their ratios: what else the machine does slows down both of a pair.
+    times = [(host_us(ours, rounds=3), host_us(theirs, rounds=3)) for _ in range(16)]
+    ratio = statistics.median(a / b for a, b in times)
     ours_us, theirs_us = (min(column) for column in zip(*times, strict=True))
-    print(f"grad={grad}: rms_norm {ours_us:.2f} us, F.rms_norm {theirs_us:.2f} us")
-    assert ours_us <= most * theirs_us, f"{ours_us:.2f} us, F.rms_norm {theirs_us:.2f} us"
+    print(f"grad={grad}: rms_norm {ours_us:.2f} us, F.rms_norm {theirs_us:.2f} us, {ratio:.3f}")
+    assert ratio <= most, f"{ratio:.3f}: {ours_us:.2f} us, F.rms_norm {theirs_us:.2f} us"
