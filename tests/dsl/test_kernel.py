@@ -14,7 +14,6 @@ import pytest
 
 from jax_ptx import Kernel, RunTime, Tile, kernel, ptx, ptx_kernel, reg, types
 from jax_ptx.types import b32, bf16, f16x2, f32, f64, u32, u64
-from tests.dsl.test_aliases import accumulate
 
 
 def copy_kernel(**options) -> Kernel:
@@ -382,34 +381,3 @@ def test_a_call_inside_jit_is_one_primitive_with_the_launch():
     jaxpr = jax.make_jaxpr(k)(X, W)
     assert [eqn.primitive.name for eqn in jaxpr.eqns] == ["ptx_call"]
     assert jaxpr.eqns[0].params["launch"] is k.launch(m=3, n=16)
-
-
-def test_pytorch_tensors():
-    torch = pytest.importorskip("torch")
-
-    @kernel(
-        in_specs=(Tile("n", bf16),), out_specs=(Tile("n", bf16), Tile("n", u32)), grid=lambda n: n
-    )
-    def k(x, y, z):
-        px, py, pz = ptx.global_ptrs(x, y, z)
-        i = reg.from_(ptx.special.ctaid.x(), u32)
-        value = reg.scalar(bf16)
-        ptx.inst.ld.global_.b16(value, ptx.addr(px + i * 2))
-        ptx.inst.st.global_.b16(ptx.addr(py + i * 2), value)
-        ptx.inst.st.global_.u32(ptx.addr(pz + i * 4), i)
-
-    x = torch.arange(5).to(torch.bfloat16)
-    y, z = k(x)
-    assert torch.equal(y, x)
-    assert z.tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(
-        TypeError, match=r"k: argument x must have dtype bfloat16 .bf16., got float32"
-    ):
-        k(x.float())
-    with pytest.raises(ValueError, match="k: argument x must have rank 1"):
-        k(x[None])
-    for other, make in ((jnp.ones(8), "from_dlpack"), (np.ones(8, np.float32), "from_numpy")):
-        for arrays in ((torch.ones(8), other), (other, torch.ones(8))):
-            name = "x" if arrays[1] is other else "total"
-            with pytest.raises(TypeError, match=f"{name} must be a PyTorch tensor, .*torch.{make}"):
-                accumulate({})(*arrays)
