@@ -65,7 +65,7 @@ def backward(
 
 def _behind_one(at: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
     """Rows with a leading dimension of 1, before which vmap adds others: XLA may cut those, and it may
-    not be told to cut just one (see `rowwise.lower`).
+    not be told to cut just one (see `partition.py`).
     """
     if isinstance(at["x"].shape[0], int) and at["x"].shape[0] == 1:
         return dict(at), dataclasses.replace(parts, n_whole=parts.n_whole - 1)

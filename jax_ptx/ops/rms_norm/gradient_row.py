@@ -128,28 +128,7 @@ def weight_of_steps(
         # A thread without a row reads the last group's weight, for nothing.
         existing = row.min(ptx.run_time_dim("rows") - 1)
         p.skip(group_of(existing, this.layout.n), this.layout.n)
-    if keep:
-        return this.load(p, inside).__getitem__
-    # A step ahead, and in order: loads that ptxas moved further would take the registers that this saves.
-    layout = this.layout
-
-    def load(step: int) -> Packed:
-        return p.load(step * layout.stride, layout.vector, inside[step], written=True)
-
-    return a_step_ahead(load, layout.steps)
-
-
-def a_step_ahead(load: Callable[[int], Packed], steps: int) -> Callable[[int], Packed]:
-    """The vectors of `load`, each loaded a step before it is asked for; the first follows the last."""
-    ahead = load(0)
-
-    def next_of(step: int) -> Packed:
-        packed = [reg.from_(each, each.dtype) for each in ahead]
-        for each, loaded in zip(ahead, load((step + 1) % steps), strict=True):
-            each.assign(loaded)
-        return packed
-
-    return next_of
+    return _vectors_of_steps(this, p, inside, keep=keep)
 
 
 def addend_of_steps(
@@ -164,16 +143,32 @@ def addend_of_steps(
         keep: whether the row has registers from the start, or a step at a time: steps are then asked for in
             order.
     """
-    if addend is None:
-        return lambda step: None
+    return _vectors_of_steps(this, addend, predicates, keep=keep) if addend else lambda step: None
+
+
+def _vectors_of_steps(
+    this: Row, elements: Elements, predicates: Predicates, *, keep: bool
+) -> Callable[[int], Packed]:
+    """All steps' vectors at once, or each a step before it is asked for, and the first after the last.
+
+    The latter in order: loads that ptxas moved further would take the registers that this saves.
+    """
     if keep:
-        return this.load(addend, predicates).__getitem__
+        return this.load(elements, predicates).__getitem__
     layout = this.layout
 
     def load(step: int) -> Packed:
-        return addend.load(step * layout.stride, layout.vector, predicates[step], written=True)
+        return elements.load(step * layout.stride, layout.vector, predicates[step], written=True)
 
-    return a_step_ahead(load, layout.steps)
+    ahead = load(0)
+
+    def next_of(step: int) -> Packed:
+        packed = [reg.from_(each, each.dtype) for each in ahead]
+        for each, loaded in zip(ahead, load((step + 1) % layout.steps), strict=True):
+            each.assign(loaded)
+        return packed
+
+    return next_of
 
 
 def add_row(
