@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch.nn.functional as F  # noqa: E402, N812
 from torch.autograd import forward_ad  # noqa: E402
 
 import jax_ptx.torch as jt  # noqa: E402
+from jax_ptx.torch import functional  # noqa: E402
 
 IMPLEMENTATIONS = (None, "ptx")  # the formula, and the kernel in the emulator
 # PyTorch's own, in forward mode and in its compiler.
@@ -375,3 +377,15 @@ def test_autocast_is_the_originals() -> None:
     x, weight = draw(3, N, dtype=torch.bfloat16), draw(N, dtype=torch.bfloat16, seed=1)
     with torch.autocast("cpu", dtype=torch.bfloat16):  # that of CUDA is tested on a GPU
         assert jt.rms_norm(x, weight).dtype == F.rms_norm(x, (N,), weight).dtype == torch.bfloat16
+
+
+def test_a_pytorch_that_does_not_tell_its_levels_has_the_formula(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel would lose the tangent of a dual tensor without a word."""
+    monkeypatch.delattr(forward_ad, "_current_level")
+    assert functional.__spec__ is not None
+    copy = importlib.util.module_from_spec(functional.__spec__)
+    assert functional.__spec__.loader is not None
+    functional.__spec__.loader.exec_module(copy)
+    assert copy._levels._current_level >= 0

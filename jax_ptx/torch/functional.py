@@ -33,9 +33,10 @@ _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _is_tracing = torch._C._is_tracing
 _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled = torch.is_autocast_enabled
-# Of forward-mode differentiation: -1 outside of it. Whoever renames it loses only the formula's derivative.
+# Of forward-mode differentiation: -1 outside of it. Where PyTorch does not tell, the formula runs always: a
+# kernel would lose a tangent without a word.
 _levels: Any = (
-    forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=-1)
+    forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
 )
 # Whether autocast casts the operands of this PyTorch's own rms_norm; that of 2.11 did not.
 _AUTOCAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
