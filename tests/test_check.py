@@ -182,7 +182,13 @@ def test_the_entry_says_how_many_ctas_a_cluster_has(tmp_path: Path, capsys) -> N
 def test_ctrl_c_ends_it(tmp_path: Path, body: str) -> None:
     path = tmp_path / "long.ptx"
     path.write_text(f"{HEADER}.visible .entry long() .reqntid 32 {{ .reg .b32 %r; {body} ret; }}")
-    command = [sys.executable, "-m", "jax_ptx", "check", str(path), "--grid", str(2**31 - 1)]
+    # As `python -m jax_ptx`, also where a shell runs the tests in the background and ignores Ctrl-C.
+    start = """if True:
+        import runpy, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        runpy.run_module("jax_ptx", run_name="__main__", alter_sys=True)
+    """
+    command = [sys.executable, "-c", start, "check", str(path), "--grid", str(2**31 - 1)]
     command += ["--step-limit", str(2**60), "--trace", str(tmp_path / "trace")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
