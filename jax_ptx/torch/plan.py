@@ -12,11 +12,12 @@ import torch
 
 from jax_ptx.ops.columns import column_sum_launch
 from jax_ptx.ops.layout import PORTABLE
-from jax_ptx.ops.rms_norm.config import backward_config, run_count
+from jax_ptx.ops.rms_norm.config import backward_config
 from jax_ptx.ops.rms_norm.config_few import few_config, few_rows
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options
+from jax_ptx.ops.rms_norm.parts import run_count
 from jax_ptx.ops.target import WIDE_SMS
 from jax_ptx.torch import formula
 from jax_ptx.torch.arguments import check_tensor, read_options

@@ -11,9 +11,9 @@ import pytest
 
 import jax_ptx
 from jax_ptx import Launch
-from jax_ptx.ops.rms_norm.config import backward_parts
 from jax_ptx.ops.rms_norm.config_few import FEW_ROWS, few_config, few_rows, takes_slices
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
+from jax_ptx.ops.rms_norm.parts import backward_parts
 from jax_ptx.types import by_numpy_name
 from tests.ops import oracle
 from tests.ops.test_rms_norm_values import draw

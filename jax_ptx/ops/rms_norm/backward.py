@@ -18,9 +18,10 @@ from jax_ptx.launch import new_primitive
 from jax_ptx.ops import lowering, rowwise
 from jax_ptx.ops.column_sum import column_sum
 from jax_ptx.ops.rms_norm import kernels_backward, operands, reference
-from jax_ptx.ops.rms_norm.config import Parts, backward_config, backward_parts
+from jax_ptx.ops.rms_norm.config import backward_config
 from jax_ptx.ops.rms_norm.config_few import few_rows, takes_slices
 from jax_ptx.ops.rms_norm.operands import Names, by_name
+from jax_ptx.ops.rms_norm.parts import Parts, backward_parts
 from jax_ptx.ops.rowwise import Role
 from jax_ptx.ops.target import device_target, has_wide_clusters
 from jax_ptx.types import by_numpy_name

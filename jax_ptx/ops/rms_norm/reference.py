@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from jax_ptx.ops.rms_norm.config import Parts
 from jax_ptx.ops.rms_norm.options import Options
+from jax_ptx.ops.rms_norm.parts import Parts
 
 
 def accumulation_dtype(dtype: jnp.dtype) -> jnp.dtype:
