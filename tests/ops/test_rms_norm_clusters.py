@@ -29,7 +29,7 @@ BACKWARD = [
     (2, 65536, "float32"),
     (17, 66048, "float32"),
 ]
-FORWARD = [(17, 131072, "bfloat16"), (2, 131072, "float32"), (1, 100000, "bfloat16")]
+FORWARD = [(32, 131072, "bfloat16"), (2, 131072, "float32"), (1, 100000, "bfloat16")]
 
 
 @pytest.fixture(autouse=True)

@@ -46,13 +46,19 @@ MAX_NARROW_STEPS = 16
 # and 166; of 10,007: 138, and 179). So many bytes a thread fill the SM (10,007 with 32 in place of 48: 148).
 STAGED_BYTES = 48
 STAGED_MIN_THREADS = 128
+# Where so many threads have all four, the weight comes first (rows of 1,024: 125.3, and 126.2; of 8,192:
+# 125.4, and 126.4; 8 rows of 1,024 alone: 1.12, and 1.35). Where some have fewer, or there are more, that may
+# be much slower (5,120: 134.0, and 125.2; 12,288: 133.7, and 125.8; float32 rows of 1,024: once 139, 125).
+WEIGHT_FIRST_THREADS = 256
 # Longer rows: eight, since 512 threads with eight let two CTAs share an SM (bfloat16 rows of 32,768: 132, and
 # 139 with 1,024 threads and four), up to 1,024 threads (65,536: 132, and 140 with each row read twice).
 MAX_STEPS = 8
 MANY_THREADS = 512
-# A cluster that goes from row to row shares what is longer (131,072: 138, and 194 with each row read twice;
-# 262,144: 131, 133 with 1,024 threads, and 200); it would be slower below (65,536: 131, and 130).
-FORWARD_RING_BYTES = 128 * 1024  # the weight's L1 has the rest
+# A cluster that goes from row to row shares what is longer (131,072: 135, and 194 with each row read twice;
+# 262,144: 131, 133 with 1,024 threads, and 200); it would be slower below (65,536: 131, and 130). By threads,
+# the rows in shared memory (float32 rows of 65,536: 131, and 135 with four), and its CTAs of an SM: two where
+# 256 threads hold a part of 16-bit elements (131,072: 133; wider ones ptxas would spill there).
+SHARED_SLOTS, SHARED_CTAS = {256: 3, MANY_THREADS: 2}, {256: 2, MANY_THREADS: 1}
 # Still longer rows are read twice, the second time from L2 as far as that reaches.
 LOOP_THREADS = 1024  # one CTA an SM leaves each the most of it: 140, and 193 with two of 512
 LOOP_STEPS = 4
@@ -64,6 +70,9 @@ ROW_COLUMNS = 16
 MOST_COLUMNS_16_BIT = 24
 # So many where a warp then holds a row, which needs no barrier, and where the row is too long otherwise.
 EXTREME_COLUMNS_16_BIT = 32
+# As many as an access has, of rows that have few (64, 512 threads a CTA: 189, and 194).
+SHORTEST = 64
+FEWEST_COLUMNS = 8
 # Elements of 32 bits take twice the registers (537 MB of float32 rows of 4,096: 371, and 405 with 16).
 COLUMNS_32_BIT = 8
 MAX_THREADS_FEW_COLUMNS = 640
@@ -76,6 +85,7 @@ PORTABLE_RING_BYTES = 96 * 1024  # every target has 99 KiB for a CTA
 SM_RING_BYTES = 144 * 1024
 SM_THREADS = 640
 MAX_CTAS = 5
+MIN_SHORT_CTAS = 2  # where rows end within warps
 # A cluster's CTAs have an SM each, and as much of it as leaves room for no other.
 CLUSTER_RING_BYTES = 128 * 1024
 # With bulk copies fewer bytes on their way are faster (rows of 4,096, two CTAs: 188 with two slots, 189 with
@@ -102,18 +112,22 @@ class ForwardConfig:
     layout: how the threads share a row.
     pass_steps: accesses of one thread in one pass of the loop; 0: the row is held in registers.
     slots: rows that shared memory holds, of a cluster that goes from row to row; 0: a CTA has one turn.
+    ctas: how many of such a CTA share an SM.
     staged: whether a row goes through shared memory, to and fro.
+    weight_first: whether the weight is loaded before x, and not once x is there, where ptxas would put it.
     """
 
     layout: RowLayout
     pass_steps: int = 0
     slots: int = 0
+    ctas: int = 1
     staged: bool = False
+    weight_first: bool = False
 
     @property
     def runs(self) -> int:
         """Clusters that share the rows."""
-        return CLUSTERS[self.layout.cluster]
+        return CLUSTERS[self.layout.cluster] * self.ctas
 
     def weight_in_order(self, *, residual: bool) -> bool:
         """Whether loads of the weight stay where they are written (see `Finish.in_order`): a step ahead.
@@ -160,12 +174,15 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
         threads = MANY_THREADS if layout.accesses <= MANY_THREADS * most else MAX_THREADS
         layout = RowLayout(n, layout.vector, threads, 1)
     if layout.steps <= most:
-        return ForwardConfig(layout)
+        few = layout.threads <= WEIGHT_FIRST_THREADS
+        full = few and access_bytes == ACCESS_BYTES and layout.accesses == layout.threads * STEPS
+        return ForwardConfig(layout, weight_first=full and dtype.bits == 16)
     for cluster in reversed(_clusters(layout, dtype, target)[1:]):
-        shared = RowLayout(n, layout.vector, MANY_THREADS, 1, cluster)
-        slots = _slots(shared, dtype, 1, FORWARD_RING_BYTES)
-        if shared.steps <= MAX_STEPS and slots:
-            return ForwardConfig(shared, slots=slots)
+        for threads, slots in SHARED_SLOTS.items():
+            shared = RowLayout(n, layout.vector, threads, 1, cluster)
+            held = shared.steps <= MAX_STEPS and slot_bytes(shared, dtype, 1) is not None
+            if held and (dtype.bits == 16 or threads == MANY_THREADS):
+                return ForwardConfig(shared, slots=slots, ctas=SHARED_CTAS[threads])
     return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), LOOP_STEPS)
 
 
@@ -208,6 +225,8 @@ def backward_config(
     if layout.cluster > 1:
         return BackwardConfig(layout, slots, CLUSTERS[layout.cluster])
     ctas = min(SM_THREADS // layout.cta_threads, MAX_CTAS)
+    if layout.rows > 1:
+        ctas = max(ctas, MIN_SHORT_CTAS)
     if slots:
         ctas = min(ctas, SM_RING_BYTES // (slots * (slot_bytes(layout, dtype, 2) or 1)))
     return BackwardConfig(layout, slots, SMS * max(ctas, 1))
@@ -263,6 +282,8 @@ def _backward_layout(n: int, dtype: DType, target: int, wide: bool) -> RowLayout
     in_warp = EXTREME_COLUMNS_16_BIT if narrow else ROW_COLUMNS
     if n <= WARP * in_warp:
         columns = ROW_COLUMNS if n <= WARP * ROW_COLUMNS else in_warp
+        if narrow and n <= SHORTEST:
+            columns = FEWEST_COLUMNS
         # So many that their rows of x and dy take 16 KiB.
         cta_threads = BACKWARD_CTA_THREADS * ROW_COLUMNS * 16 // (columns * dtype.bits)
         return row_layout(

@@ -60,10 +60,16 @@ class Source:
         rest = (e and e.copy() for e in (self.residual, self.added))
         return Source(self.x.copy(), *rest)
 
-    def load(self, this: Row, predicates: Predicates) -> list[list[Reg]]:
-        """What is normalised, packed: one access for each predicate."""
+    def load(self, this: Row, predicates: Predicates, *, in_order: bool = False) -> list[list[Reg]]:
+        """What is normalised, packed: one access for each predicate.
+
+        Args:
+            this: the thread's part of the row.
+            predicates: of each step.
+            in_order: whether loads of x stay behind what comes before them.
+        """
         if self.residual is None or self.added is None:
-            return this.load(self.x, predicates)
+            return this.load(self.x, predicates, written=in_order)
         layout, rows = this.layout, []
         chunk = RESIDUAL_STEPS if layout.threads == MAX_THREADS else max(1, len(predicates))
         for first in range(0, len(predicates), chunk):

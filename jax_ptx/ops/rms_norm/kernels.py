@@ -127,7 +127,11 @@ def _forward(
             pw.skip(group_of(number, layout.n), layout.n)
 
     predicates = [] if config.pass_steps else this.predicates(exists)
-    loaded = source.load(this, predicates)
+    kept: list[list[Reg]] = []
+    if pw and residual is None and config.weight_first and pw.bytes <= source.x.bytes:
+        kept = this.load(pw, predicates, written=True)
+        ptx.inst.bar.warp.sync(0xFFFFFFFF)  # which such loads do not pass
+    loaded = source.load(this, predicates, in_order=bool(kept))
     if config.pass_steps:
         total = _sum_squares_looped(this, source, config.pass_steps)
     else:
@@ -137,7 +141,9 @@ def _forward(
     in_order = config.weight_in_order(residual=residual is not None)
 
     def weights_ahead(step: int) -> list[Reg] | None:
-        """A step's weight, if it is loaded a step ahead; a residual leaves no registers for that."""
+        """A step's weight, if it is loaded ahead; a residual leaves no registers for that."""
+        if kept:
+            return kept[step] if step < len(kept) else None
         if pw is None or not in_order or residual is not None or step >= len(loaded):
             return None
         return pw.load(step * layout.stride, layout.vector, predicates[step], written=True)
