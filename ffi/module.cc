@@ -10,6 +10,7 @@
 #include "emulate.h"
 #include "handlers.h"
 #include "launch.h"
+#include "launcher.h"
 #include "python.h"
 #include "status.h"
 
@@ -68,43 +69,24 @@ void LoadOnDevice(nb::dict attributes, int device) {
   RaiseIfError(status);
 }
 
-// A record that is read once and launched often.
-class Launcher {
- public:
-  Launcher(nb::dict attributes, int64_t n_results)
-      : holder_(std::move(attributes)), n_results_(n_results) {}
-  Launcher(const Launcher&) = delete;  // the record's views point into the holder
-
-  void Launch(int device, uint64_t stream, const nb::args& values) {
-    const size_t n_buffers = values.size() / 2;
-    CheckResultCount(n_buffers, n_results_);
-    Buffers buffers;
-    for (size_t i = 0; i < n_buffers; ++i) {
-      buffers.push_back(
-          {Unsigned(values[2 * i]), Unsigned(values[2 * i + 1]), i + n_results_ >= n_buffers});
-    }
-    Status status;
-    {
-      nb::gil_scoped_release release;
-      status =
-          cuda::Launch(holder_.record, buffers, device, reinterpret_cast<void*>(stream), &found_);
-    }
-    RaiseIfError(status);
+uint64_t Unsigned(const nb::handle value) {
+  const unsigned long long result = PyLong_AsUnsignedLongLong(value.ptr());
+  if (result == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
+    throw nb::python_error();
   }
+  return result;
+}
 
- private:
-  static uint64_t Unsigned(const nb::handle value) {
-    const unsigned long long result = PyLong_AsUnsignedLongLong(value.ptr());
-    if (result == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
-      throw nb::python_error();
-    }
-    return result;
+void EnqueueAddresses(Launcher& launcher, int device, uint64_t stream, const nb::args& values) {
+  const size_t n_buffers = values.size() / 2;
+  CheckResultCount(n_buffers, launcher.n_results());
+  Buffers buffers;
+  for (size_t i = 0; i < n_buffers; ++i) {
+    buffers.push_back({Unsigned(values[2 * i]), Unsigned(values[2 * i + 1]),
+                       i + launcher.n_results() >= n_buffers});
   }
-
-  const DictRecord holder_;
-  const int64_t n_results_;
-  cuda::Found found_{nullptr};
-};
+  RaiseIfError(launcher.Enqueue(buffers, device, reinterpret_cast<void*>(stream)));
+}
 
 nb::dict Registrations() {
   const auto capsule = [](XLA_FFI_Handler* handler) {
@@ -188,11 +170,12 @@ Raises:
       .def(nb::init<nb::dict, int64_t>(), nb::arg("attributes"), nb::arg("n_results"),
            nb::sig("def __init__(self, attributes: dict[str, object], n_results: int) -> None"),
            "Reads the record, as Launch.attributes() gives it.")
-      .def("__call__", &Launcher::Launch, nb::arg("device"), nb::arg("stream"),
+      .def("__call__", &EnqueueAddresses, nb::arg("device"), nb::arg("stream"),
            nb::arg("addresses_and_bytes"),
            nb::sig("def __call__(self, device: int, stream: int, *addresses_and_bytes: int) "
                    "-> None"),
            "Enqueues it: address and bytes of each buffer by turns.");
+  BindTensors(m);
 }
 
 }  // namespace

@@ -43,5 +43,6 @@ Buffer FromArray(nanobind::handle array, size_t index, bool is_result);
 void ParallelForOnThreads(int64_t n, const std::function<void(int64_t)>& task);
 
 void BindObserve(nanobind::module_& m);  // observe.cc
+void BindTensors(nanobind::module_& m);  // tensors.cc
 
 }  // namespace jax_ptx

@@ -106,3 +106,56 @@ class Launcher:
 
     def __call__(self, device: int, stream: int, *addresses_and_bytes: int) -> None:
         """Enqueues it: address and bytes of each buffer by turns."""
+
+class KnownCalls:
+    """Kernels of x, `[..., n]`, and a weight, `[n]`, that ran on PyTorch's tensors before."""
+
+    def __init__(
+        self, exchange: object, is_neg: object, empty: object, empty_at_once: object
+    ) -> None:
+        """
+        Reads tensors by PyTorch's own functions.
+
+        Args:
+            exchange: DLPack's C exchange API, a capsule.
+            is_neg: torch.Tensor.is_neg.
+            empty: torch.empty_strided.
+            empty_at_once: the same of sizes, strides and dtype, on the current device, and faster; or None.
+
+        Raises:
+            TypeError: exchange is no such capsule.
+            ValueError: it is of another version.
+        """
+
+    def keep(
+        self,
+        plan: object,
+        launcher: Launcher,
+        alignment: int,
+        x: object,
+        weight: object,
+        options: tuple[object, ...],
+        rows_dtype: object,
+    ) -> None:
+        """
+        From now on, calls of this row length, of these dtypes and options are known.
+
+        Args:
+            plan: what such a call gives back beside its results.
+            launcher: gives x's like and, with a rows_dtype, an element for each row.
+            alignment: what the addresses of x and of the weight must be multiples of, in bytes.
+            x: a tensor of such a call.
+            weight: the same.
+            options: floats, bools and None.
+            rows_dtype: of the second result; None: there is none.
+        """
+
+    def __call__(
+        self, x: object, weight: object, options: tuple[object, ...], with_rows: bool
+    ) -> tuple[typing.Any, ...] | None:
+        """
+        The plan and the results of a known call, which runs on the current stream; or None.
+
+        None also for tensors that are not on one GPU, have no elements, or that a kernel does not read as
+        they are. Asks nobody whether a gradient is needed or whether something traces.
+        """

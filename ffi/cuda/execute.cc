@@ -102,6 +102,12 @@ Status Load(const LaunchRecord& record, int device) {
   return FindOrLoad(driver, record, scope.device(), nullptr).status();
 }
 
+bool IsCurrent(int device) {
+  CUdevice current = -1;
+  return GetDriver().ok() && (*GetDriver())->cuCtxGetDevice(&current) == CUDA_SUCCESS &&
+         current == device;
+}
+
 Status Launch(const LaunchRecord& record, const Buffers& buffers, int device, void* stream,
               Found* found) {
   auto resolved = Resolve(record, buffers);

@@ -18,6 +18,9 @@ using Found = std::atomic<const Program*>;
 // load and may be captured into a CUDA graph. Next to free when that was done before.
 Status Load(const LaunchRecord& record, int device);
 
+// Whether a context of this device is the calling thread's.
+bool IsCurrent(int device);
+
 // Enqueues the record on device buffers, in parameter order, on `stream` (a CUstream); loads on a
 // miss. Results of an empty launch become zeros.
 Status Launch(const LaunchRecord& record, const Buffers& buffers, int device, void* stream,

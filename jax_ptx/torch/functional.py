@@ -18,7 +18,8 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from jax_ptx.torch import formula, ops, sharding
 from jax_ptx.torch.arguments import check_implementation, check_layout, not_a_tensor
-from jax_ptx.torch.plan import Optional, Plan, checked_plan, plans
+from jax_ptx.torch.known import known_calls
+from jax_ptx.torch.plan import Optional, Plan, checked_plan
 
 Implementation = Literal["ptx", "torch"]
 
@@ -33,6 +34,7 @@ _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _is_tracing = torch._C._is_tracing
 _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled = torch.is_autocast_enabled
+_known: Any = (lambda *_: None) if known_calls is None else known_calls.__call__
 # Of forward-mode differentiation: -1 outside of it. Where PyTorch does not tell, the formula runs always: a
 # kernel would lose a tangent without a word.
 _levels: Any = (
@@ -84,10 +86,10 @@ def rms_norm(
     """
     options = (eps, weight_offset, round_before_weight)
     try:
-        if implementation is None and weight is not None:
-            plan = _known_plan(x, weight, options)
-            if plan is not None and (done := plan.at_once(x, weight, False)) is not None:
-                return done[0]
+        if implementation is None and weight is not None and _may_be_known(x, weight):
+            learns = _is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+            if (done := _known(x, weight, options, learns)) is not None:
+                return _apply(x, weight, done) if learns else done[1]
         plain = type(x) in _PLAIN and (weight is None or type(weight) in _PLAIN)
         if not plain and _is_overridden(x, weight):
             named = _named(options, implementation)
@@ -172,33 +174,22 @@ def _explain(op: str, **tensors: Any) -> None:
         check_layout(op, name, tensor)
 
 
-def _known_plan(x: Any, weight: Any, options: tuple[Any, Any, Any]) -> Plan | None:
-    """The kernel's plan, if it is known, of plain tensors of which nothing is recorded, and that fit, but
-    for the weight's device.
+def _may_be_known(x: Any, weight: Any) -> bool:
+    """Whether it may be a known call: of plain tensors, which nothing but autograd records.
 
-    For all others `_call` finds it, or says what is wrong.
+    For all others `_call` finds what is to be done, or says what is wrong.
     """
-    if (
+    return not (
         _is_compiling()
         or type(x) not in _PLAIN
         or type(weight) not in _PLAIN
-        or (_is_grad_enabled() and (x.requires_grad or weight.requires_grad))
         or not x.is_cuda
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
         or _is_tracing()
         or _levels._current_level >= 0
         or (_AUTOCAST and _is_autocast_enabled("cuda"))
-    ):
-        return None
-    eps, offset, rounds = options
-    shape = x.shape
-    if not (shape and type(eps) is type(offset) is float and type(rounds) is bool):
-        return None
-    plan = plans.get((shape[-1], x.dtype, weight.dtype, True, options))
-    if plan is None or weight.shape != plan.weight_shape:
-        return None
-    return plan
+    )
 
 
 def _call(
@@ -256,7 +247,7 @@ def _call(
         y, added, _ = plan.forward(x, weight, residual, False)
         return y, added
     if residual is None:
-        return _apply(x, weight, plan), None
+        return _apply(x, weight, (plan,)), None
     return _apply_add(x, residual, weight, plan)
 
 
@@ -293,10 +284,14 @@ def _gradients(
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: Optional, plan: Plan) -> torch.Tensor:
-        y, _, rstd = plan.forward(x, weight)
+    def forward(ctx: Any, x: torch.Tensor, weight: Optional, done: tuple[Any, ...]) -> torch.Tensor:
+        """`done`: the plan and, for a known call, its results."""
+        if len(done) == 1:
+            ctx.plan = done[0]
+            y, _, rstd = ctx.plan.forward(x, weight)
+        else:
+            ctx.plan, y, rstd = done
         ctx.save_for_backward(x, weight, rstd)
-        ctx.plan = plan
         return y
 
     @staticmethod

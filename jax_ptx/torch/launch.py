@@ -79,7 +79,7 @@ class Runner:
     Attributes:
         attributes: the record as plain Python values, which the extension reads faster than arrays.
         alignment: what a tensor's address must be a multiple of, in bytes.
-        enqueue: the call of the extension's launcher, from the first launch on a GPU on.
+        launcher: the extension's, from the first launch on a GPU on.
     """
 
     def __init__(self, launch: Launch, alignment: int = _ALIGNMENT_BYTES) -> None:
@@ -88,7 +88,8 @@ class Runner:
             for name, value in launch.attributes().items()
         }
         self.alignment = alignment
-        self.enqueue: Callable[..., None] | None = None
+        self.launcher: Any = None
+        self._enqueue: Callable[..., None] | None = None
 
     def operand(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or a copy where its memory is not what a kernel expects.
@@ -114,10 +115,11 @@ class Runner:
             arrays = [tensor.view(torch.uint8).numpy() for tensor in flat]
             _ext.emulate(self.attributes, arrays, len(results))
             return
-        enqueue = self.enqueue
+        enqueue = self._enqueue
         if enqueue is None:
+            self.launcher = _ext.Launcher(self.attributes, len(results))
             # The bound method: a call of the object would look it up each time.
-            enqueue = self.enqueue = _ext.Launcher(self.attributes, len(results)).__call__
+            enqueue = self._enqueue = self.launcher.__call__
         places: list[int] = []
         # Until the launch: the allocator reuses them on this stream only.
         copies: list[torch.Tensor] = []

@@ -21,7 +21,8 @@ from jax_ptx.ops.rms_norm.parts import run_count
 from jax_ptx.ops.target import WIDE_SMS
 from jax_ptx.torch import formula
 from jax_ptx.torch.arguments import check_tensor, read_options
-from jax_ptx.torch.launch import Runner, current_stream
+from jax_ptx.torch.known import known_calls
+from jax_ptx.torch.launch import Runner
 from jax_ptx.types import DType, by_numpy_name
 
 Optional = torch.Tensor | None
@@ -47,6 +48,7 @@ class Plan:
         dtype: torch.dtype,
         weight_dtype: torch.dtype | None,
         options: Options,
+        given: tuple[Any, Any, Any],
         kernel: bool,
     ) -> None:
         self.n = n
@@ -54,26 +56,24 @@ class Plan:
         self.weight_dtype = weight_dtype
         self.options = options
         self.kernel = kernel
+        self._given = given  # the options as the caller wrote them
         self.weight_shape = (n,)
         self._wide = formula.wide_dtype(dtype)
-        self._row_bytes = n * dtype.itemsize
-        self._weight_bytes = n * weight_dtype.itemsize if weight_dtype else 0
         self.is_torchs = (
             not kernel and options == Options(options.eps) and weight_dtype in (None, dtype)
         )
         self._forward: dict[tuple[bool, bool], Runner] = {}
-        self._alone: Runner | None = None  # of those, without a residual and rstd
-        self._with_rstd: Runner | None = None
+        self._known: set[bool] = set()  # with_rstd of the calls that are known
         self._backward: dict[tuple[bool, bool, int, bool], Runner | None] = {}
 
     def forward(
         self, x: torch.Tensor, weight: Optional, residual: Optional = None, with_rstd: bool = True
     ) -> tuple[torch.Tensor, Optional, Optional]:
         """y, `x + residual` if there is a residual, and rstd, in some shape, if it is asked for."""
-        if residual is None and weight is not None:
-            done = self.at_once(x, weight, with_rstd)
+        if residual is None and weight is not None and with_rstd in self._known:
+            done = known_calls(x, weight, self._given, with_rstd)
             if done is not None:
-                return done[0], None, done[1]
+                return done[1], None, done[2] if with_rstd else None
         if not self.kernel or x.numel() == 0:
             added = None if residual is None else x + residual
             y, rstd = formula.forward(x if added is None else added, weight, self.options)
@@ -92,44 +92,13 @@ class Plan:
         if weight is not None:
             operands.append(weight)
         if with_rstd:
-            rstd = self._new_rstd(x, x.numel() // self.n)
+            # Flat, and not by x.new_empty: that takes several times as long.
+            rstd = _empty(x.numel() // self.n, dtype=self._wide, device=x.device)
             results.append(rstd)
         run(operands, results)
+        if residual is None and weight is not None and run.launcher is not None:
+            self._make_known(run, x, weight, with_rstd)
         return y, added, rstd
-
-    def at_once(
-        self, x: torch.Tensor, weight: torch.Tensor, with_rstd: bool
-    ) -> tuple[torch.Tensor, Optional] | None:
-        """y, and rstd if it is asked for, of the usual call of a model: the kernel ran before, and takes the
-        tensors as they are. None: `forward` does what is left; it takes a third more of the host's time.
-        """
-        run = self._with_rstd if with_rstd else self._alone
-        if run is None or run.enqueue is None:
-            return None
-        device, n_bytes = x.get_device(), x.nbytes
-        from_x, from_weight = x.data_ptr(), weight.data_ptr()
-        if (
-            device < 0
-            or weight.get_device() != device
-            or not n_bytes
-            or (from_x | from_weight) % run.alignment  # a power of two
-            or not x.is_contiguous()
-            or not weight.is_contiguous()
-            or x.is_neg()
-            or weight.is_neg()
-        ):
-            return None
-        y = _empty_like(x)
-        # fmt: off
-        if not with_rstd:
-            run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
-                        self._weight_bytes, y.data_ptr(), n_bytes)
-            return y, None
-        rstd = self._new_rstd(x, n_bytes // self._row_bytes)
-        run.enqueue(device, current_stream(device), from_x, n_bytes, from_weight,
-                    self._weight_bytes, y.data_ptr(), n_bytes, rstd.data_ptr(), rstd.nbytes)
-        # fmt: on
-        return y, rstd
 
     def backward(
         self,
@@ -177,9 +146,13 @@ class Plan:
             dw = dw.to(self.weight_dtype)
         return dx, dw
 
-    def _new_rstd(self, x: torch.Tensor, rows: int) -> torch.Tensor:
-        # Flat, and not by x.new_empty: that takes several times as long.
-        return _empty(rows, dtype=self._wide, device=x.device)
+    def _make_known(
+        self, run: Runner, x: torch.Tensor, weight: torch.Tensor, with_rstd: bool
+    ) -> None:
+        if known_calls is not None and with_rstd not in self._known:
+            self._known.add(with_rstd)
+            wide = self._wide if with_rstd else None
+            known_calls.keep(self, run.launcher, run.alignment, x, weight, self._given, wide)
 
     def _build_forward(self, residual: bool, with_rstd: bool) -> Runner:
         launch = forward_launch(
@@ -189,9 +162,7 @@ class Plan:
             out_dtype=None,
             with_rstd=with_rstd,
         )
-        run = self._forward.setdefault((residual, with_rstd), Runner(launch, launch.access_bytes))
-        self._alone, self._with_rstd = map(self._forward.get, [(False, False), (False, True)])
-        return run
+        return self._forward.setdefault((residual, with_rstd), Runner(launch, launch.access_bytes))
 
     def _build_backward(self, addend: bool, need_dx: bool, runs: int, few: bool) -> Runner | None:
         """None: a row is too long for the kernel."""
@@ -359,4 +330,5 @@ def _new_plan(op: str, x: Any, weight: Any, options: tuple[Any, Any, Any], kerne
             f"{op}: the kernel runs on an NVIDIA GPU or, emulated, on a CPU, got x on {x.device}"
         )
     n, weight_dtype = x.shape[-1], None if weight is None else weight.dtype
-    return Plan(n, x.dtype, weight_dtype, read_options(op, x, weight, *options), kernel)
+    checked = read_options(op, x, weight, *options)
+    return Plan(n, x.dtype, weight_dtype, checked, options, kernel)

@@ -22,28 +22,26 @@ def extension() -> str:
     return spec.origin
 
 
+def build(source: Path, library: Path, header: str, *folders: str) -> None:
+    """A shared library of one source, which needs a header of an installed package."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip(f"no C++ compiler: {source.name} cannot be built")
+    sites = [Path(entry) for entry in sys.path if entry.endswith("-packages")]
+    places = [site / folder for site in sites for folder in folders]
+    include = next((place for place in places if (place / header).exists()), None)
+    if include is None:
+        pytest.skip(f"no {header} in {' or '.join(folders)}")
+    command = [compiler, "-std=c++17", "-shared", "-fPIC", f"-I{include}", str(source)]
+    subprocess.run([*command, "-o", str(library)], check=True)
+
+
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with a libcuda.so.1 of our own."""
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler: the stand-in for libcuda cannot be built")
-    folders = [Path(entry) / "nvidia" for entry in sys.path if entry.endswith("-packages")]
-    headers = [h for f in folders for h in (f / "cu13/include", f / "cuda_runtime/include")]
-    headers.append(Path("/usr/local/cuda/include"))
-    include = next((h for h in headers if (h / "cuda.h").exists()), None)
-    if include is None:
-        pytest.skip("no cuda.h: pip install nvidia-cuda-runtime")
     folder = tmp_path_factory.mktemp("fake_cuda")
-    command = [
-        compiler,
-        "-std=c++17",
-        "-shared",
-        "-fPIC",
-        f"-I{include}",
-        str(HERE / "fake_cuda.cc"),
-    ]
-    subprocess.run([*command, "-o", str(folder / "libcuda.so.1")], check=True)
+    folders = ("nvidia/cu13/include", "nvidia/cuda_runtime/include", "/usr/local/cuda/include")
+    build(HERE / "fake_cuda.cc", folder / "libcuda.so.1", "cuda.h", *folders)
     return folder
 
 

@@ -25,7 +25,9 @@ ALLOWED = {
     "handlers": {*BASE, "parallel", "emulate", "cuda"},
     "python": {*BASE, "parallel"},
     "observe": {*BASE, "emulate", "python"},
-    "module": {*BASE, "emulate", "cuda", "handlers", "python"},
+    "launcher": {*BASE, "cuda", "python"},
+    "tensors": {*BASE, "launcher", "python"},
+    "module": {*BASE, "emulate", "cuda", "handlers", "launcher", "python"},
 }
 
 

@@ -1,0 +1,134 @@
+"""Known calls on tensors that the stand-in (fake_exchange.cc) puts on GPUs, in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from typing import Any
+
+import torch
+
+from tests.ffi.cuda_probe import load_extension
+from tests.ffi.fake_driver import HEADER, call, ptx
+
+NAME = b"dlpack_exchange_api"
+N = 64
+OPTIONS = (1e-6, 0.0, False)
+
+
+def launcher(extension: Any, results: int) -> Any:
+    """Of x, a weight, y and, with two results, an element for each row."""
+    count = 2 + results
+    record = call(
+        ptx("known", ("u64",) * (count + 1), HEADER),
+        entry="known",
+        key=results,
+        unit_bytes=[4 * N, 4 * N, 4 * N, 4][:count],
+        dims=[1, 0, 1, 1][:count],
+        rows_per_cta=1,
+        grid=[2**31 - 1, 1, 1],
+    )
+    return extension.Launcher(record["attributes"], results)
+
+
+def capsule(library: Any, major: int = 1, name: bytes = NAME) -> Any:
+    get, new = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_New
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    library.fake_exchange.restype = ctypes.c_void_p
+    library.fake_exchange.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    real = get(torch.Tensor.__dlpack_c_exchange_api__, NAME)
+    return new(library.fake_exchange(real, major), name, None)
+
+
+def refused(extension: Any, exchange: Any) -> str:
+    try:
+        extension.KnownCalls(exchange, torch.Tensor.is_neg, torch.empty_strided, None)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "taken"
+
+
+def main() -> None:
+    extension, library = load_extension(sys.argv[1]), ctypes.CDLL(sys.argv[2])
+    found: dict[str, Any] = {
+        "no capsule": refused(extension, 1),
+        "another name": refused(extension, capsule(library, name=b"dltensor")),
+        "another version": refused(extension, capsule(library, major=2)),
+    }
+    made: list[Any] = []
+
+    def empty(sizes: Any, strides: Any, *, dtype: Any, device: int) -> Any:
+        made.append(("empty", list(sizes), list(strides), str(dtype), device))
+        tensor = torch.empty_strided(sizes, strides, dtype=dtype)
+        library.place(ctypes.c_void_p(tensor.data_ptr()), device)
+        return tensor
+
+    def at_once(sizes: Any, strides: Any, dtype: Any) -> Any:
+        made.append(("at once", list(sizes), list(strides), str(dtype)))
+        return torch.empty_strided(sizes, strides, dtype=dtype)
+
+    calls = extension.KnownCalls(capsule(library), torch.Tensor.is_neg, empty, at_once)
+    x, weight = torch.ones(2, 3, N), torch.ones(N)
+    found["before"] = calls(x, weight, OPTIONS, False)
+    calls.keep("alone", launcher(extension, 1), 32, x, weight, OPTIONS, None)
+    calls.keep("rows", launcher(extension, 2), 32, x, weight, OPTIONS, torch.float32)
+    calls.keep("rows", launcher(extension, 1), 32, x, weight, (1.0, 0.0, True), torch.float32)
+
+    def outcome(*arguments: Any) -> Any:
+        made.clear()
+        done = calls(*arguments)
+        if done is None:
+            return [None, *made]
+        plan, *results = done
+        places = [t.data_ptr() for t in (*arguments[:2], *results)]
+        return [plan, *made, places]
+
+    other_x, other_weight = torch.ones(2, 3, N), torch.ones(N)
+    for tensor in (other_x, other_weight):
+        library.place(ctypes.c_void_p(tensor.data_ptr()), 1)
+    odd = torch.ones(6 * N + 1)[1:].view(2, 3, N)
+    sparse = torch.eye(N).to_sparse()
+    cases: dict[str, tuple[Any, ...]] = {
+        "no context": (x, weight, OPTIONS, False),
+        "alone": (x, weight, OPTIONS, False),
+        "rows": (x, weight, OPTIONS, True),
+        "one row": (x[0, 0], weight, OPTIONS, True),
+        "a parameter": (x, torch.nn.Parameter(weight), OPTIONS, False),
+        "another GPU": (other_x, other_weight, OPTIONS, False),
+        "two GPUs": (x, other_weight, OPTIONS, False),
+        "negated": (torch._neg_view(x), weight, OPTIONS, False),
+        "a negated weight": (x, torch._neg_view(weight), OPTIONS, False),
+        "strided rows": (x.transpose(0, 1), weight, OPTIONS, False),
+        "a strided weight": (x, torch.ones(2 * N)[::2], OPTIONS, False),
+        "misaligned": (odd, weight, OPTIONS, False),
+        "a misaligned weight": (x, torch.ones(N + 1)[1:], OPTIONS, False),
+        "no rows": (x[:0], weight, OPTIONS, False),
+        "a scalar": (torch.ones(()), weight, OPTIONS, False),
+        "a longer weight": (x, torch.ones(2 * N), OPTIONS, False),
+        "a weight of two dimensions": (x, torch.ones(1, N), OPTIONS, False),
+        "shorter rows": (x[..., :8].contiguous(), weight[:8], OPTIONS, False),
+        "another dtype": (x.int(), weight, OPTIONS, False),
+        "another dtype of the weight": (x, weight.half(), OPTIONS, False),
+        "other options": (x, weight, (1e-5, 0.0, False), False),
+        "options of other types": (x, weight, (1e-6, 0, False), False),
+        "fewer options": (x, weight, (1e-6, 0.0), False),
+        "too many options": (x, weight, OPTIONS * 2, False),
+        "kept for another count of results": (x, weight, (1.0, 0.0, True), True),
+        "no tensor": (1, weight, OPTIONS, False),
+        "a sparse tensor": (sparse, weight, OPTIONS, False),
+    }
+    for name, arguments in cases.items():
+        found[name] = outcome(*arguments)
+        if name == "no context":
+            driver = ctypes.CDLL("libcuda.so.1")
+            driver.cuCtxPushCurrent_v2(ctypes.c_void_p(1))  # that of GPU 0
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
