@@ -92,12 +92,13 @@ def train(config: Config, options: argparse.Namespace) -> np.ndarray:
             print(line, flush=True)
             began, counted = now, number
     result = np.asarray(jnp.stack(losses))
-    seconds = statistics.median(times) if times else float("nan")
+    # The first step is for the most part compilation.
+    step_time = f"{statistics.median(times) * 1e3:.3f} ms" if times else "not measured in one step"
     device = jax.devices()[0]
     print(
         f"norm={config.norm} style={config.style} dtype={config.dtype} width={config.width} "
         f"layers={config.layers} context={options.context} batch={options.batch} "
-        f"on {device.device_kind}: step time {seconds * 1e3:.3f} ms, "
+        f"on {device.device_kind}: step time {step_time}, "
         f"mean loss of the last {len(result[-LAST:])} steps {result[-LAST:].mean():.4f}"
     )
     return result

@@ -69,6 +69,7 @@ def normalize(
     result: jnp.dtype,
     square: Any = absolute_square,
     mask: Any = None,
+    converted: bool = False,
     axis_name: Any = None,
     axis_index_groups: Any = None,
     weight_offset: Any = 0.0,
@@ -87,6 +88,7 @@ def normalize(
         result: the result's dtype; the result is rounded to it once.
         square: what the original takes the mean of, for complex numbers.
         mask: which elements the mean is over, an array that broadcasts to x's shape; None: all.
+        converted: whether x had another dtype when the layer was given it.
         axis_name: mapped axes that the mean is over as well.
         axis_index_groups: groups of their indices, as `jax.lax.pmean` takes them.
         weight_offset: a number added to the weight, in float32 at least.
@@ -96,17 +98,26 @@ def normalize(
 
     Raises:
         NotImplementedError: for "ptx" where no kernel gives what the layer computes.
-        TypeError: for what `settings` refuses.
+        TypeError: for what `settings` refuses, an epsilon that is None, or a weight of another size than its
+            axes of x.
         ValueError: for what `settings` refuses.
     """
     offset = settings(weight_offset, implementation, weight is not None)
+    if eps is None:
+        raise TypeError("RMSNorm: the epsilon must be a number, got None")
+    sizes = tuple(x.shape[axis] for axis in features)
+    if weight is not None and weight.size != math.prod(sizes):
+        raise TypeError(
+            f"RMSNorm: a weight of shape {weight.shape} does not fit an x of shape {x.shape}, whose axes "
+            f"{features} it is for: it must have shape {sizes}"
+        )
     # The originals' promotions, also where the caller made JAX strict.
     with jax.numpy_dtype_promotion("standard"):
         dtype = _kernel_dtype(x, weight, bias, statistic, result)
         obstacle = "a mask" if mask is not None else "axis_name" if axis_name is not None else None
         obstacle = obstacle or _obstacle(x, weight, bias, reduced, features, eps, statistic, dtype)
         trailing = reduced == tuple(range(x.ndim - len(reduced), x.ndim))
-        as_it_is = trailing and x.dtype == dtype == result and bias is None
+        as_it_is = trailing and x.dtype == dtype == result and not converted and bias is None
         if obstacle is None and (as_it_is or implementation == "ptx"):
             options: dict[str, Any] = {"eps": _constant(eps), "implementation": implementation}
             if weight is not None:
@@ -123,10 +134,9 @@ def normalize(
         if weight is not None and offset != 0:
             wide = jnp.promote_types(weight.dtype, jnp.float32)
             weight = weight.astype(wide) + jnp.asarray(offset, wide)
-        where = None if mask is None else jnp.asarray(mask, bool)
         if jnp.promote_types(x.dtype, statistic) == statistic:
             x = x.astype(statistic)  # once, so that its gradient is rounded once
-        mean = square(x.astype(statistic)).mean(reduced, keepdims=True, where=where)
+        mean = square(x.astype(statistic)).mean(reduced, keepdims=True, where=mask)
         if axis_name is not None:
             mean = jax.lax.pmean(mean, axis_name, axis_index_groups=axis_index_groups)
         scale = jax.lax.rsqrt(mean + eps)

@@ -46,10 +46,11 @@ class RMSNorm(nn.RMSNorm):
             if not self.force_float32_reductions:
                 scale = jnp.asarray(scale, self.param_dtype)
         with jax.numpy_dtype_promotion("standard"):
-            statistic = jnp.dtype(x.dtype if self.dtype is None else self.dtype)
+            result = dtypes.canonicalize_dtype(x, scale, dtype=self.dtype)
+            result = jax.dtypes.canonicalize_dtype(result)  # float64 without x64
+            statistic = x.dtype if self.dtype is None else result
             if self.force_float32_reductions:
                 statistic = jnp.promote_types(statistic, jnp.float32)
-            result = jnp.dtype(dtypes.canonicalize_dtype(x, scale, dtype=self.dtype))
         return normalize(
             x,
             scale,
@@ -58,7 +59,7 @@ class RMSNorm(nn.RMSNorm):
             eps=self.epsilon,
             statistic=statistic,
             result=result,
-            mask=mask,
+            mask=None if mask is None else jnp.asarray(mask, bool),
             axis_name=self.axis_name,
             axis_index_groups=self.axis_index_groups,
             weight_offset=self.weight_offset,

@@ -22,9 +22,9 @@ class RMSNorm(nnx.RMSNorm):
 
     Arguments, state, dtypes and masks are those of the original, of which it is a subclass: a state of
     one works in the other. The kernel runs wherever the layer normalises over the last axes, with no mask
-    and no `axis_name`; the rest is computed the plain way. It is quickest where the result has the input's
-    dtype (`dtype=jnp.bfloat16` on bfloat16 inputs; the parameters and their gradients keep `param_dtype`):
-    elsewhere the input is converted first.
+    and no `axis_name`, and its result has the input's dtype (`dtype=jnp.bfloat16` on bfloat16 inputs; the
+    parameters and their gradients keep `param_dtype`). The rest is computed the plain way, unless "ptx" asks
+    for the kernel on an input that is converted first.
 
     Args:
         num_features: elements of the scale.
@@ -93,11 +93,13 @@ class RMSNorm(nnx.RMSNorm):
     def __call__(self, x: Any, mask: jax.Array | None = None) -> jax.Array:
         """The normalised input, of its shape; `mask` says which elements the mean is over."""
         scale = None if self.scale is None else self.scale[...]
+        given = jnp.result_type(x)
         x, scale = self.promote_dtype((x, scale), dtype=self.dtype)
         x = jnp.asarray(x)
         with jax.numpy_dtype_promotion("standard"):
-            statistic = x.dtype if self.dtype is None else self.dtype
-            result = jnp.dtype(dtypes.canonicalize_dtype(x, scale, dtype=self.dtype))
+            result = dtypes.canonicalize_dtype(x, scale, dtype=self.dtype)
+        result = jax.dtypes.canonicalize_dtype(result)  # float64 without x64
+        statistic = x.dtype if self.dtype is None else result
         return normalize(
             x,
             scale,
@@ -107,6 +109,7 @@ class RMSNorm(nnx.RMSNorm):
             statistic=jnp.promote_types(statistic, jnp.float32),
             result=result,
             mask=mask,
+            converted=given != x.dtype,
             axis_name=self.axis_name,
             axis_index_groups=self.axis_index_groups,
             weight_offset=self.weight_offset,

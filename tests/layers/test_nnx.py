@@ -44,8 +44,12 @@ def check(x: jax.Array, kernel: bool, mask: Any = None, n: int = N, **options: A
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("x_dtype", ["float32", "bfloat16", "int32"])
 def test_dtypes(x_dtype: str, dtype: str | None, param_dtype: str) -> None:
-    # The input is promoted first, and then the result has its dtype.
-    check((4 * normal(0, (3, N))).astype(x_dtype), True, dtype=dtype, param_dtype=param_dtype)
+    x = (4 * normal(0, (3, N))).astype(x_dtype)
+    # The input is promoted first, which a kernel would wait for.
+    as_it_is = (dtype or jnp.promote_types(x_dtype, param_dtype)) == x_dtype
+    check(x, as_it_is, dtype=dtype, param_dtype=param_dtype)
+    asked = build(ptx_nnx.RMSNorm, dtype=dtype, param_dtype=param_dtype, implementation="ptx")
+    assert uses_kernel(asked, x)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +178,35 @@ def test_a_weight_offset_and_implementations() -> None:
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("x_dtype", ["float32", "bfloat16"])
-def test_a_layer_launches_one_kernel(x_dtype: str, dtype: str | None) -> None:
+def test_launches_of_a_layer(x_dtype: str, dtype: str | None) -> None:
+    """One asked for, and none unasked where conversions would move more bytes than the formula."""
     for implementation in (None, "ptx"):
         layer = build(ptx_nnx.RMSNorm, dtype=dtype, implementation=implementation)
-        assert launches(layer, jnp.ones((4, N), x_dtype)) == 1
+        expected = implementation == "ptx" or x_dtype == (dtype or "float32")
+        assert launches(layer, jnp.ones((4, N), x_dtype)) == expected
+
+
+def test_what_the_original_refuses_is_refused() -> None:
+    x = normal(0, (3, N))
+    for mask in ("a", jnp.ones(N)):  # 0 and -inf, added to logits, are no mask either
+        for layer in both():
+            with pytest.raises((TypeError, ValueError)):
+                layer(x, mask=mask)
+    for options, wrong in (
+        ({}, "a weight of shape .* does not fit an x of shape"),
+        ({"reduction_axes": 1.5}, "reduction_axes must be an integer or several, got 1.5"),
+        ({"epsilon": None}, "the epsilon must be a number, got None"),
+    ):
+        layer = build(ptx_nnx.RMSNorm, **options)
+        with pytest.raises(TypeError, match=f"RMSNorm: {wrong}"):
+            layer(x[:, :-1])
+
+
+def test_a_dtype_that_jax_narrows(recwarn: pytest.WarningsRecorder) -> None:
+    x = normal(0, (3, N))
+    got, expected = (layer(x) for layer in both(dtype=float)[::-1])
+    assert_same(got, expected)
+    assert not [str(w.message) for w in recwarn if "float64" in str(w.message)]
 
 
 def test_settings_are_checked() -> None:
