@@ -176,6 +176,7 @@ Raises:
                    "-> None"),
            "Enqueues it: address and bytes of each buffer by turns.");
   BindTensors(m);
+  BindKnownCalls(m);
 }
 
 }  // namespace

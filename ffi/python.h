@@ -42,7 +42,8 @@ Buffer FromArray(nanobind::handle array, size_t index, bool is_result);
 // Threads made for one call: emulation takes far longer than their start.
 void ParallelForOnThreads(int64_t n, const std::function<void(int64_t)>& task);
 
-void BindObserve(nanobind::module_& m);  // observe.cc
-void BindTensors(nanobind::module_& m);  // tensors.cc
+void BindObserve(nanobind::module_& m);     // observe.cc
+void BindTensors(nanobind::module_& m);     // tensors.cc
+void BindKnownCalls(nanobind::module_& m);  // known_calls.cc
 
 }  // namespace jax_ptx

@@ -107,14 +107,14 @@ class Launcher:
     def __call__(self, device: int, stream: int, *addresses_and_bytes: int) -> None:
         """Enqueues it: address and bytes of each buffer by turns."""
 
-class KnownCalls:
-    """Kernels of x, `[..., n]`, and a weight, `[n]`, that ran on PyTorch's tensors before."""
+class Tensors:
+    """PyTorch's tensors, read and made with few calls of Python's."""
 
     def __init__(
         self, exchange: object, is_neg: object, empty: object, empty_at_once: object
     ) -> None:
         """
-        Reads tensors by PyTorch's own functions.
+        Takes PyTorch's own functions.
 
         Args:
             exchange: DLPack's C exchange API, a capsule.
@@ -126,6 +126,42 @@ class KnownCalls:
             TypeError: exchange is no such capsule.
             ValueError: it is of another version.
         """
+
+    def launch(
+        self,
+        launcher: Launcher,
+        alignment: int,
+        operands: list[typing.Any],
+        results: list[typing.Any],
+    ) -> bool:
+        """
+        Enqueues a launch on the current stream of the tensors' GPU.
+
+        False, and nothing is done, for tensors that are not on one GPU, operands that have no elements or
+        that a kernel does not read as they are, and results that are not contiguous.
+
+        Args:
+            launcher: the record.
+            alignment: what the addresses of operands must be multiples of, in bytes.
+            operands: tensors.
+            results: tensors, new ones or operands.
+        """
+
+    def empty(self, beside: object, shape: tuple[int, ...] | None, dtype: object) -> typing.Any:
+        """
+        A new contiguous tensor on another's GPU; None where that is on none.
+
+        Args:
+            beside: the other.
+            shape: None: the other's.
+            dtype: torch's.
+        """
+
+class KnownCalls:
+    """Kernels of x, `[..., n]`, and a weight, `[n]`, that ran on PyTorch's tensors before."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        """None is known yet."""
 
     def keep(
         self,

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import jax_ptx.torch as jt  # noqa: E402
-from jax_ptx.torch import functional, known  # noqa: E402
+from jax_ptx.torch import functional, tensors  # noqa: E402
 from jax_ptx.torch import plan as plans  # noqa: E402
 from jax_ptx.torch.plan import checked_plan  # noqa: E402
 from tests.test_torch_rms_norm import draw  # noqa: E402
@@ -120,12 +120,12 @@ def test_autocast_that_casts_is_not_asked_about(
         assert asked == ([] if casts else [False])
 
 
-def test_a_pytorch_that_lacks_what_it_takes_has_no_known_calls(
+def test_a_pytorch_that_lacks_what_it_takes_has_the_slower_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert known._known_calls() is not None
+    assert tensors._tensors() is not None
     monkeypatch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", 1)
-    assert known._known_calls() is None
+    assert tensors._tensors() is None
 
 
 @pytest.mark.parametrize("changed", [lambda *a: None, lambda a: None, lambda *a: torch.ones(2, 3)])
@@ -135,9 +135,9 @@ def test_a_private_function_that_changed_is_not_called(
     guards = torch._C._dynamo.guards
     on_gpu = lambda *arguments: None
     monkeypatch.setattr(guards, "_empty_strided_cuda", on_gpu)
-    assert known._empty_at_once() is on_gpu
+    assert tensors._empty_at_once() is on_gpu
     monkeypatch.setattr(guards, "_empty_strided_cpu", changed)
-    assert known._empty_at_once() is None
+    assert tensors._empty_at_once() is None
 
 
 def test_a_plan_asks_about_the_calls_that_it_made_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_only_what_a_kernel_cannot_read_is_copied(implementation: Any, monkeypat
 
 
 def test_what_a_gpu_launch_is_given(monkeypatch: Any) -> None:
-    from jax_ptx.torch import launch, plan
+    from jax_ptx.torch import launch, plan, tensors
 
     given = []
 
@@ -137,7 +137,9 @@ def test_what_a_gpu_launch_is_given(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(launch._ext, "Launcher", Recorder)
     monkeypatch.setattr(launch, "current_stream", lambda device: 70 + device)
-    monkeypatch.setattr(plan, "known_calls", None)  # tests/ffi/test_known_calls.py
+    for module in (launch, tensors):  # with them: tests/ffi/test_known_calls.py
+        monkeypatch.setattr(module, "tensors", None)
+    monkeypatch.setattr(plan, "known_calls", None)
     monkeypatch.setattr(torch.Tensor, "get_device", lambda self: 1)
     # A length that no other test has: a launch record keeps its launcher.
     x, residual, weight = draw(4, 29), draw(4, 29, seed=1), draw(29, seed=2, grad=True)

@@ -18,8 +18,8 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from jax_ptx.torch import formula, ops, sharding
 from jax_ptx.torch.arguments import check_implementation, check_layout, not_a_tensor
-from jax_ptx.torch.known import known_calls
 from jax_ptx.torch.plan import Optional, Plan, checked_plan
+from jax_ptx.torch.tensors import known_calls
 
 Implementation = Literal["ptx", "torch"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from jax_ptx import _ext
 from jax_ptx.launch import Launch
 from jax_ptx.torch.refusals import refuse
+from jax_ptx.torch.tensors import tensors
 
 
 def call(
@@ -89,7 +90,6 @@ class Runner:
         }
         self.alignment = alignment
         self.launcher: Any = None
-        self._enqueue: Callable[..., None] | None = None
 
     def operand(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or a copy where its memory is not what a kernel expects.
@@ -101,7 +101,7 @@ class Runner:
             tensor = tensor.contiguous().resolve_neg()
         return tensor.clone() if tensor.data_ptr() % self.alignment else tensor
 
-    def __call__(self, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+    def __call__(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
         """Launches, without waiting for it to finish, on any operands and on new contiguous results.
 
         A result may be one of the operands too, to be written in place, if it is as `operand` gives it.
@@ -115,25 +115,15 @@ class Runner:
             arrays = [tensor.view(torch.uint8).numpy() for tensor in flat]
             _ext.emulate(self.attributes, arrays, len(results))
             return
-        enqueue = self._enqueue
-        if enqueue is None:
-            self.launcher = _ext.Launcher(self.attributes, len(results))
-            # The bound method: a call of the object would look it up each time.
-            enqueue = self._enqueue = self.launcher.__call__
-        places: list[int] = []
-        # Until the launch: the allocator reuses them on this stream only.
-        copies: list[torch.Tensor] = []
-        for tensor in operands:
-            address = tensor.data_ptr()
-            # What `operand` asks, without a call where there is nothing to do.
-            if address % self.alignment or not tensor.is_contiguous() or tensor.is_neg():
-                tensor = self.operand(tensor)
-                copies.append(tensor)
-                address = tensor.data_ptr()
-            places += (address, tensor.nbytes)
-        for tensor in results:
-            places += (tensor.data_ptr(), tensor.nbytes)
-        enqueue(device, current_stream(device), *places)
+        launcher = self.launcher
+        if launcher is None:
+            launcher = self.launcher = _ext.Launcher(self.attributes, len(results))
+        if tensors is not None and tensors.launch(launcher, self.alignment, operands, results):
+            return
+        # Copies live until the launch: the allocator reuses their memory on this stream only.
+        placed = [*map(self.operand, operands), *results]
+        places = [value for tensor in placed for value in (tensor.data_ptr(), tensor.nbytes)]
+        launcher(device, current_stream(device), *places)
 
 
 def _common_device(launch: Launch, tensors: Sequence[torch.Tensor]) -> torch.device:

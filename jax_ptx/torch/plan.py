@@ -21,12 +21,11 @@ from jax_ptx.ops.rms_norm.parts import run_count
 from jax_ptx.ops.target import WIDE_SMS
 from jax_ptx.torch import formula
 from jax_ptx.torch.arguments import check_tensor, read_options
-from jax_ptx.torch.known import known_calls
 from jax_ptx.torch.launch import Runner
+from jax_ptx.torch.tensors import empty, known_calls
 from jax_ptx.types import DType, by_numpy_name
 
 Optional = torch.Tensor | None
-_empty, _empty_like = torch.empty, torch.empty_like  # a call spends its time on looking names up
 
 
 class Plan:
@@ -70,7 +69,8 @@ class Plan:
         self, x: torch.Tensor, weight: Optional, residual: Optional = None, with_rstd: bool = True
     ) -> tuple[torch.Tensor, Optional, Optional]:
         """y, `x + residual` if there is a residual, and rstd, in some shape, if it is asked for."""
-        if residual is None and weight is not None and with_rstd in self._known:
+        known = residual is None and weight is not None and with_rstd in self._known
+        if known and known_calls is not None:
             done = known_calls(x, weight, self._given, with_rstd)
             if done is not None:
                 return done[1], None, done[2] if with_rstd else None
@@ -82,18 +82,17 @@ class Plan:
         if run is None:
             run = self._build_forward(residual is not None, with_rstd)
         operands = [x]
-        y = _new_like(x)
+        y = empty(x, None, x.dtype)
         results = [y]
         added = rstd = None
         if residual is not None:
-            added = _new_like(x)
+            added = empty(x, None, x.dtype)
             operands.append(residual)
             results.append(added)
         if weight is not None:
             operands.append(weight)
         if with_rstd:
-            # Flat, and not by x.new_empty: that takes several times as long.
-            rstd = _empty(x.numel() // self.n, dtype=self._wide, device=x.device)
+            rstd = empty(x, (x.numel() // self.n,), self._wide)
             results.append(rstd)
         run(operands, results)
         if residual is None and weight is not None and run.launcher is not None:
@@ -130,17 +129,15 @@ class Plan:
             operands.append(weight)
         results = []
         if need_dx:
-            dx = _new_like(x)
+            dx = empty(x, None, x.dtype)
             results.append(dx)
         if need_dw:
             dtype = self.weight_dtype if self._final(runs) else self._wide
-            dw = _empty(
-                (runs, self.n) if runs > 1 else self.weight_shape, dtype=dtype, device=x.device
-            )
+            dw = empty(x, (runs, self.n) if runs > 1 else self.weight_shape, dtype)
             results.append(dw)
         run(operands, results)
         if dw is not None and runs > 1:
-            parts, dw = dw, _empty(self.weight_shape, dtype=self.weight_dtype, device=x.device)
+            parts, dw = dw, empty(x, self.weight_shape, self.weight_dtype)
             _sum_of(runs, dw.shape[-1], self._wide, dw.dtype)([parts], [dw])
         elif dw is not None and dw.dtype is not self.weight_dtype:
             dw = dw.to(self.weight_dtype)
@@ -210,11 +207,6 @@ class Plan:
 def _sum_of(rows: int, n: int, dtype: torch.dtype, out_dtype: torch.dtype) -> Runner:
     launch = column_sum_launch(rows, n, _name(dtype), _name(out_dtype))
     return Runner(launch, launch.access_bytes)
-
-
-def _new_like(x: torch.Tensor) -> torch.Tensor:
-    """A contiguous one."""
-    return _empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
 def _name(dtype: torch.dtype) -> str:

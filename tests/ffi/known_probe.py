@@ -47,7 +47,7 @@ def capsule(library: Any, major: int = 1, name: bytes = NAME) -> Any:
 
 def refused(extension: Any, exchange: Any) -> str:
     try:
-        extension.KnownCalls(exchange, torch.Tensor.is_neg, torch.empty_strided, None)
+        extension.Tensors(exchange, torch.Tensor.is_neg, torch.empty_strided, None)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "taken"
@@ -72,7 +72,8 @@ def main() -> None:
         made.append(("at once", list(sizes), list(strides), str(dtype)))
         return torch.empty_strided(sizes, strides, dtype=dtype)
 
-    calls = extension.KnownCalls(capsule(library), torch.Tensor.is_neg, empty, at_once)
+    tensors = extension.Tensors(capsule(library), torch.Tensor.is_neg, empty, at_once)
+    calls = extension.KnownCalls(tensors)
     x, weight = torch.ones(2, 3, N), torch.ones(N)
     found["before"] = calls(x, weight, OPTIONS, False)
     calls.keep("alone", launcher(extension, 1), 32, x, weight, OPTIONS, None)
@@ -127,7 +128,41 @@ def main() -> None:
         if name == "no context":
             driver = ctypes.CDLL("libcuda.so.1")
             driver.cuCtxPushCurrent_v2(ctypes.c_void_p(1))  # that of GPU 0
+    found["any launch"] = launches(tensors, launcher(extension, 2), x, weight, other_x)
+    found["new"] = []
+    for shape in (None, (4, 2), ()):
+        made.clear()
+        tensors.empty(x, shape, torch.half)
+        found["new"] += made
+    made.clear()
+    tensors.empty(other_x, (3,), torch.half)
+    found["new"] += made
+    found["new of none"] = tensors.empty(sparse, None, torch.half)
     print(json.dumps(found))
+
+
+def launches(tensors: Any, launcher: Any, x: Any, weight: Any, other: Any) -> dict[str, Any]:
+    """What `Tensors.launch` says of operands and results, and the addresses of what it takes."""
+    y, rows = torch.empty_like(x), torch.empty(6)
+    cases = {
+        "taken": (32, [x, weight], [y, rows]),
+        "in place": (32, [x, weight], [x, rows]),
+        "strided": (32, [x.transpose(0, 1), weight], [y, rows]),
+        "negated": (32, [x, torch._neg_view(weight)], [y, rows]),
+        "misaligned": (2 * x.data_ptr(), [x, weight], [y, rows]),
+        "on another GPU": (32, [other, weight], [y, rows]),
+        "a result elsewhere": (32, [x, weight], [y, other]),
+        "a strided result": (32, [x, weight], [y, torch.empty(6, 2)[:, 0]]),
+        "too few results": (32, [x, weight], [y]),
+        "empty": (32, [x[:0], weight], [y[:0], rows[:0]]),
+        "no tensor": (32, [x, None], [y, rows]),
+        "no alignment": (0, [x, weight], [y, rows]),
+    }
+    outcomes: dict[str, Any] = {}
+    for name, (alignment, operands, results) in cases.items():
+        taken = tensors.launch(launcher, alignment, operands, results)
+        outcomes[name] = [t.data_ptr() for t in (*operands, *results)] if taken else None
+    return outcomes
 
 
 if __name__ == "__main__":

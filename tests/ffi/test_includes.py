@@ -27,6 +27,7 @@ ALLOWED = {
     "observe": {*BASE, "emulate", "python"},
     "launcher": {*BASE, "cuda", "python"},
     "tensors": {*BASE, "launcher", "python"},
+    "known_calls": {"launcher", "python", "tensors"},
     "module": {*BASE, "emulate", "cuda", "handlers", "launcher", "python"},
 }
 

@@ -1,4 +1,4 @@
-"""`_ext.KnownCalls`: which calls it takes, and what it launches."""
+"""`_ext.Tensors` and `_ext.KnownCalls`: which calls they take, and what they launch."""
 
 from __future__ import annotations
 
@@ -60,6 +60,11 @@ def test_what_is_taken_is_launched_on_its_devices_stream(found: Any) -> None:
         line = launches.pop(0)
         assert f"launch known on {device} grid {rows} 1 1 " in line
         assert f" stream {70 + device} parameters {' '.join(map(str, (*places, rows)))}" in line
+    for taken in ("taken", "in place"):
+        places = outcomes["any launch"][taken]
+        line = launches.pop(0)
+        assert "launch known on 0 grid 6 1 1 " in line
+        assert f" stream 70 parameters {' '.join(map(str, places))} 6" in line
     assert not launches
     assert len([line for line in log if line.startswith("load")]) == 2
 
@@ -67,9 +72,29 @@ def test_what_is_taken_is_launched_on_its_devices_stream(found: Any) -> None:
 def test_nothing_is_made_for_what_is_left_to_others(found: Any) -> None:
     outcomes, _ = found
     assert outcomes["before"] is None
-    rest = {n: o for n, o in outcomes.items() if isinstance(o, list) and n not in TAKEN}
+    rest = {n: o for n, o in outcomes.items() if isinstance(o, list) and n not in (*TAKEN, "new")}
     assert len(rest) == 21
     assert {name: outcome for name, outcome in rest.items() if outcome != [None]} == {}
+
+
+def test_other_launches_leave_alone_what_does_not_fit(found: Any) -> None:
+    outcomes, _ = found
+    rest = dict(outcomes["any launch"])
+    assert rest.pop("taken")
+    assert rest.pop("in place")
+    assert set(rest.values()) == {None}
+    assert len(rest) == 10
+
+
+def test_new_tensors_are_made_at_once_on_the_current_device(found: Any) -> None:
+    outcomes, _ = found
+    assert outcomes["new"] == [
+        ["at once", [2, 3, 64], [192, 64, 1], "torch.float16"],
+        ["at once", [4, 2], [2, 1], "torch.float16"],
+        ["at once", [], [], "torch.float16"],
+        ["empty", [3], [1], "torch.float16", 1],
+    ]
+    assert outcomes["new of none"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Calls that are a model's usual ones: their kernel ran before, and takes the tensors as they are.
+"""What the extension does with PyTorch's tensors: in Python the questions to them take as long as a launch.
 
-The extension finds the plan, makes the results and launches: in Python the questions to two tensors take
-as long as the launch.
+`tensors` makes results and launches; `known_calls` does all of a call like one before. Both are None where
+PyTorch lacks what they take.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import torch
 from jax_ptx import _ext
 
 
-def _known_calls() -> Any:
-    """None where PyTorch lacks what it takes: all calls are then as the first."""
+def _tensors() -> _ext.Tensors | None:
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     try:
-        return _ext.KnownCalls(exchange, torch.Tensor.is_neg, torch.empty_strided, _empty_at_once())
+        return _ext.Tensors(exchange, torch.Tensor.is_neg, torch.empty_strided, _empty_at_once())
     except (TypeError, ValueError):
         return None
 
@@ -35,4 +34,16 @@ def _empty_at_once() -> Callable[..., torch.Tensor] | None:
     return on_gpu if same else None
 
 
-known_calls = _known_calls()
+tensors = _tensors()
+known_calls = None if tensors is None else _ext.KnownCalls(tensors)
+
+
+def empty(
+    beside: torch.Tensor, shape: tuple[int, ...] | None, dtype: torch.dtype | None
+) -> torch.Tensor:
+    """A new contiguous tensor on another's device, of its shape if none is given."""
+    made = None if tensors is None else tensors.empty(beside, shape, dtype)
+    if made is None:
+        shape = beside.shape if shape is None else shape
+        made = torch.empty(shape, dtype=dtype, device=beside.device)
+    return made
