@@ -173,3 +173,15 @@ def test_a_gpus_driver_compiles_while_xla_does(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ahead, "_first_gpu", lambda: 3)
     assert after(73, "cpu") == []
     assert after(74, "cuda") == [("rms_norm", 3)]
+
+
+@pytest.mark.parametrize("shape", [(2**31, 1), (1, 2**31)])
+def test_dimensions_past_32_bits(shape: tuple[int, int]) -> None:
+    arguments = (
+        jax.ShapeDtypeStruct(shape, "bfloat16"),
+        jax.ShapeDtypeStruct(shape[1:], "bfloat16"),
+    )
+    gradient = jax.grad(lambda *a: jax_ptx.rms_norm(*a).astype("float32").sum(), (0, 1))
+    for function in (jax_ptx.rms_norm, gradient):
+        lowered = jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",))
+        assert "jax_ptx_launch" in lowered.as_text()

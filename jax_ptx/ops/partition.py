@@ -22,6 +22,10 @@ from jax_ptx.launch import ptx_lowering
 from jax_ptx.ops import rowwise
 from jax_ptx.ops.rowwise import Call, Role
 
+# A rule with a larger dimension cannot be read before that version of JAX: XLA then gathers what is split.
+MAX_SIZE = 2**31 - 1
+SIZES_OF_64_BITS = (0, 11)
+
 
 def lower(ctx: mlir.LoweringRuleContext, operands: Sequence[Any], call: Call) -> Any:
     """Lowers to the custom call, partitioned along the rows' leading dimensions."""
@@ -126,8 +130,14 @@ def _attributes(avals: Sequence[Any], n_operands: int, call: Call) -> Any:
         partials.append(across + block)
         copies.append(across)
         whole += [name for name in (block, within) if name]
-    n = factor(avals[call.roles.index(Role.ROWS)].shape[-1])
-    whole.append(n)
+    n_elements = avals[call.roles.index(Role.ROWS)].shape[-1]
+    # A weight's and its gradient's are factors of their own: stored in parts, they would else have the rows
+    # split into parts, and these gathered.
+    n, of_weight, of_partial = (
+        factor(n_elements) if role in call.roles else ""
+        for role in (Role.ROWS, Role.WEIGHT, Role.PARTIAL)
+    )
+    whole += [name for name in (n, of_weight, of_partial) if name]
     if Role.PARTIAL in call.roles:
         if call.runs > 1:
             whole.append(factor(call.runs))
@@ -136,10 +146,12 @@ def _attributes(avals: Sequence[Any], n_operands: int, call: Call) -> Any:
     spelling = {
         Role.ROWS: [*rows, n],
         Role.STATISTIC: rows,
-        Role.WEIGHT: [*(names or factor(1) for names in copies[: len(grouped)]), n],
+        Role.WEIGHT: [*(names or factor(1) for names in copies[: len(grouped)]), of_weight],
         Role.SCALAR: [],
-        Role.PARTIAL: [*partials, n],
+        Role.PARTIAL: [*partials, of_partial],
     }
+    if max(sizes.values()) > MAX_SIZE and jax.__version_info__ < SIZES_OF_64_BITS:
+        return None
     mappings = [f"[{', '.join(spelling[role])}]" for role in call.roles]
     rule = (
         f"#sdy.op_sharding_rule<({', '.join(mappings[:n_operands])}) -> "

@@ -67,8 +67,8 @@ def check_feature_axis(op: str, **operands: Any) -> None:
         if _spec(aval)[-1] is not None:
             raise ValueError(
                 f"{op}: the last axis of {name} is sharded, {aval}; for the kernel a row must be whole on "
-                f"its device: jax.reshard {name} first, or leave implementation out, and shard the last "
-                "axis of all operands alike and no other axis with it"
+                f"its device: jax.reshard {name} first. The plain formula (implementation left out) takes a "
+                "last axis that is sharded alike in all operands, over mesh axes that shard no other"
             )
 
 

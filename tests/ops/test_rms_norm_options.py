@@ -241,6 +241,12 @@ REFUSED = [
     ({"scale": 2.0}, ValueError, "scale is for a result of 8 bits, and out_dtype is None"),
     ({"scale": 1e300, "out_dtype": "float8_e5m2"}, ValueError, "scale must be a finite float32"),
     ({"scale": 10**400, "out_dtype": "float8_e5m2"}, ValueError, "scale must be a finite float32"),
+    (
+        {"scale": 1e-39, "out_dtype": "float8_e5m2"},
+        ValueError,
+        "scale must be .* 1.18e-38 and more",
+    ),
+    ({"eps": 10**5000}, ValueError, "eps must be 0 or a positive float32.*got inf"),
     ({"scale": "2", "out_dtype": "float8_e5m2"}, TypeError, "scale must be a number.*got str"),
     (
         {"scale": jnp.ones((), jnp.bfloat16), "out_dtype": "float8_e5m2"},

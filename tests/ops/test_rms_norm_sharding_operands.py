@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -125,3 +126,18 @@ def test_mapped_weights_of_one_device_are_not_copied() -> None:
     f = jax.vmap(functools.partial(jax_ptx.rms_norm, implementation="ptx"))
     text = jax.jit(f).lower(jnp.ones((4, 8, 16)), jnp.ones((4, 16))).as_text()
     assert "broadcast_in_dim" not in text
+
+
+@pytest.mark.parametrize("of_x", [("a",), ()])
+def test_no_row_moves_for_a_weight_that_is_stored_in_parts(of_x) -> None:
+    m = mesh(AxisType.Auto, (4, 2), ("a", "b"))
+    args = draw((8, 4, 32), "float32"), draw((8, 4, 32), "float32", 1), draw(32, "float32", 2)
+    sharded = [put(args[0], m, *of_x), put(args[1], m, *of_x), put(args[2], m, "b")]
+    f = functools.partial(jax_ptx.add_rms_norm, implementation="ptx")
+    loss = lambda *a: sum((v**3).sum() for v in f(*a))
+    for function in (f, jax.grad(loss, (0, 1, 2))):
+        compiled = jax.jit(function).lower(*sharded).compile()
+        gathered = re.findall(r"= (\S+) all-gather", compiled.as_text())
+        assert set(gathered) <= {"f32[32]{0}"}
+        for value, alone in zip(compiled(*sharded), function(*args), strict=True):
+            np.testing.assert_allclose(value, alone, rtol=1e-5, atol=1e-4)

@@ -311,3 +311,16 @@ def test_gradients_over_a_mapped_axis_of_no_elements(implementation) -> None:
     np.testing.assert_array_equal(
         jax.grad(lambda w: jax.vmap(f, (0, None))(x, w).sum())(w), np.zeros(16)
     )
+
+
+@pytest.mark.parametrize("argument", [0, 1])
+def test_nothing_else_is_kept_for_one_gradient(argument: int) -> None:
+    args = draw((4, 8, 16), "float32"), draw(16, "float32", 1)
+    f = lambda v: jax_ptx.rms_norm(*(v if i == argument else a for i, a in enumerate(args)))
+    _, pull = jax.vjp(f, args[argument])
+    kept = [leaf.shape for leaf in jax.tree.leaves(pull) if hasattr(leaf, "shape")]
+    assert sorted(shape for shape in kept if shape) == [
+        (4, 8),
+        (4, 8, 16),
+        (16,),
+    ]  # rstd, x, weight

@@ -92,15 +92,16 @@ def options(
     if not (eps_value == 0 or float(limits.smallest_subnormal) <= eps_value <= float(limits.max)):
         raise ValueError(
             f"{op}: eps must be 0 or a positive {limits.dtype.name}, in which the mean is computed, got "
-            f"{eps}"
+            f"{eps_value}"
         )
     if not abs(offset_value) <= float(limits.max):
         raise ValueError(
-            f"{op}: weight_offset must be a finite {limits.dtype.name}, in which it is added, got {offset}"
+            f"{op}: weight_offset must be a finite {limits.dtype.name}, in which it is added, got "
+            f"{offset_value}"
         )
     if offset_value and weight is None:
         raise ValueError(
-            f"{op}: weight_offset={offset} is added to the weight, and there is none; pass weight, or "
+            f"{op}: weight_offset={offset_value} is added to the weight, and there is none; pass weight, or "
             "leave weight_offset out"
         )
     if not isinstance(rounds, bool | np.bool_):
@@ -164,13 +165,14 @@ def scale(op: str, scale: Any, out_dtype: str | None) -> jax.Array | None:
     if scale is None:
         scale = 1.0
     if isinstance(scale, numbers.Real) and not isinstance(scale, bool | np.generic):
-        number, limits = abs(_number(op, "scale", scale, "1.0")), jnp.finfo(jnp.float32)
-        if not (number == 0 or float(limits.smallest_subnormal) <= number <= float(limits.max)):
+        number, limits = _number(op, "scale", scale, "1.0"), jnp.finfo(jnp.float32)
+        # Of a smaller one the inverse overflows, or a CPU takes it for 0.
+        if not (number == 0 or float(limits.tiny) <= abs(number) <= float(limits.max)):
             raise ValueError(
-                f"{op}: scale must be a finite float32, 0 or {float(limits.smallest_subnormal):.2g} and "
-                f"more in magnitude, got {scale}"
+                f"{op}: scale must be a finite float32, 0 or {float(limits.tiny):.3g} and more in "
+                f"magnitude, got {number}"
             )
-        return jnp.asarray(scale, jnp.float32)
+        return jnp.asarray(number, jnp.float32)
     if not isinstance(scale, jax.Array | np.ndarray | np.generic) or str(scale.dtype) != "float32":
         what = getattr(scale, "dtype", type(scale).__name__)
         raise TypeError(

@@ -103,12 +103,14 @@ def _jvp(
     at, dots = by_name(names, primals), by_name(names, tangents)
     y, *added, rstd = forward(at, options=options, emulate=emulate, with_rstd=True)
     x = added[0] if added else at["x"]
+    # What is zero is no operand: as an array it would be kept for the backward pass.
     given = [dots[k] for k in ("x", "residual") if k in dots and not is_zero(dots[k])]
-    x_dot = functools.reduce(operator.add, given) if given else ad.instantiate_zeros(dots["x"])
-    weights = {"weight_dot": ad.instantiate_zeros(dots["weight"])} if "weight" in at else {}
+    x_dot = functools.reduce(operator.add, given) if given else None
+    weight_dot = dots.get("weight")
+    weight_dot = None if is_zero(weight_dot) else weight_dot
     fixed = {"x": x, "weight": at.get("weight"), "rstd": rstd}
     y_dot, *added_dot = tangent(
-        {**fixed, "x_dot": x_dot, **weights},
+        {**fixed, "x_dot": x_dot, "weight_dot": weight_dot},
         weight_offset=options.weight_offset,
         with_added=bool(added and given),
         emulate=emulate,

@@ -105,21 +105,24 @@ def refuse_derivative(dtype: str, *_: Any) -> NoReturn:
 def tangent(
     x: jax.Array,
     rstd: jax.Array,
-    x_dot: jax.Array,
     weight: jax.Array | None = None,
+    x_dot: jax.Array | None = None,
     weight_dot: jax.Array | None = None,
     *,
     weight_offset: float,
 ) -> jax.Array:
-    """y's tangent, linear in x_dot and weight_dot."""
+    """y's tangent, linear in x_dot and weight_dot, of which one may be absent: zero."""
     scale, normal = rstd[..., None], _wide(x) * rstd[..., None]
-    wide = _wide(x_dot)
-    y_dot = scale * (wide - normal * jnp.mean(normal * wide, axis=-1, keepdims=True))
-    if weight is not None:
-        y_dot = y_dot * _along(weight, x, weight_offset)
+    y_dot = None
+    if x_dot is not None:
+        wide = _wide(x_dot)
+        y_dot = scale * (wide - normal * jnp.mean(normal * wide, axis=-1, keepdims=True))
+        if weight is not None:
+            y_dot = y_dot * _along(weight, x, weight_offset)
     if weight_dot is not None:
-        y_dot = y_dot + normal * _along(weight_dot, x)
-    return y_dot.astype(x.dtype)
+        of_weight = normal * _along(weight_dot, x)
+        y_dot = of_weight if y_dot is None else y_dot + of_weight
+    return jnp.zeros_like(x) if y_dot is None else y_dot.astype(x.dtype)
 
 
 def rstd_tangent(x: jax.Array, rstd: jax.Array, x_dot: jax.Array) -> jax.Array:

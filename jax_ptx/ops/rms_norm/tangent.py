@@ -1,7 +1,7 @@
-"""The tangent primitive: x, [weight], rstd, x_dot, [weight_dot] -> y_dot, [x_dot].
+"""The tangent primitive: x, [weight], rstd, [x_dot], [weight_dot] -> y_dot, [x_dot].
 
-It is linear in its last operands, and its transpose is the backward kernel. `with_added`: the second
-result is the tangent of `x + residual`, which is x here, so that the cotangent of that sum reaches the
+It is linear in its last operands, one or both, and its transpose is the backward kernel. `with_added`: the
+second result is the tangent of `x + residual`, which is x here, so that the cotangent of that sum reaches the
 kernel together with dy.
 """
 
@@ -19,6 +19,7 @@ from jax_ptx.ops.rms_norm import operands, reference
 from jax_ptx.ops.rms_norm.backward import backward
 from jax_ptx.ops.rms_norm.operands import Names, by_name, is_zero
 
+LINEAR = ("x_dot", "weight_dot")
 rms_norm_tangent_p = new_primitive("ptx_rms_norm_tangent")
 
 
@@ -48,15 +49,18 @@ def _formula(
 def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, names: Names, **params: Any
 ) -> tuple[list[Any], list[Any]]:
-    n_fixed = names.index("x_dot")
+    n_fixed = sum(name not in LINEAR for name in names)
     fixed, linear = primals[:n_fixed], primals[n_fixed:]
     fixed_dots, linear_dots = tangents[:n_fixed], tangents[n_fixed:]
     results = tangent(by_name(names, primals), **params)
     dots = [operands.zero_like(jax.typeof(result)) for result in results]
-    if not all(map(is_zero, linear_dots)):
+    given = {k: v for k, v in by_name(names[n_fixed:], linear_dots).items() if not is_zero(v)}
+    if given:
         # The primitive again: linear in these operands, it is its own derivative.
-        values = [*fixed, *map(ad.instantiate_zeros, linear_dots)]
-        dots = tangent(by_name(names, values), **params)
+        with_added = params["with_added"] and "x_dot" in given
+        at = {**by_name(names[:n_fixed], fixed), **given}
+        found = tangent(at, **{**params, "with_added": with_added})
+        dots[: len(found)] = found
     if not all(map(is_zero, fixed_dots)):
         formula = lambda *values: _formula(*values, *linear, names=names, **params)[0]
         values = [ad.instantiate_zeros(t) for t in fixed_dots]
@@ -71,7 +75,7 @@ def _transpose(
     dy, addend = cotangents[0], cotangents[1] if with_added else None
     addend = None if addend is None or is_zero(addend) else addend
     at = by_name(names, values)
-    need_dx, need_dw = (ad.is_undefined_primal(at.get(k)) for k in ("x_dot", "weight_dot"))
+    need_dx, need_dw = (ad.is_undefined_primal(at.get(k)) for k in LINEAR)
     if is_zero(dy):
         found = {"x_dot": addend if need_dx else None}
     else:
