@@ -207,7 +207,7 @@ def host_us(function: Any, calls: int = 200, rounds: int = 30) -> float:
     return best * 1e6
 
 
-@pytest.mark.parametrize(("grad", "most"), [(False, 1.0), (True, 1.75)])
+@pytest.mark.parametrize(("grad", "most"), [(False, 0.9), (True, 1.4)])
 def test_host_time_of_an_eager_call(grad: bool, most: float) -> None:
     # With a gradient, PyTorch's own node is made in C++ and ours by a Python class.
     x, weight = draw(4, 256, grad=grad), draw(256, grad=grad)  # few rows: the GPU keeps up
