@@ -109,8 +109,9 @@ bool Tensors::Read(const nb::handle tensor, DLTensor* read) const {
 
 bool Tensors::Fits(const nb::handle tensor, const DLTensor& read, uint64_t alignment) const {
   const Buffer buffer = ToBuffer(read, false);
-  if (read.device.device_type != kDLCUDA || buffer.bytes == 0 || buffer.address % alignment != 0 ||
-      !IsContiguous(read)) {
+  // Zeros that autograd makes, and what was freed, have no address.
+  if (read.device.device_type != kDLCUDA || buffer.bytes == 0 || buffer.address == 0 ||
+      buffer.address % alignment != 0 || !IsContiguous(read)) {
     return false;
   }
   const nb::object negated =

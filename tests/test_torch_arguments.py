@@ -141,6 +141,11 @@ def test_layouts(implementation: Any) -> None:
     jagged = torch.nested.nested_tensor([X, X[:1]], layout=torch.jagged)
     y = jt.rms_norm(jagged, weight, implementation=implementation)
     torch.testing.assert_close(y.values()[:2], jt.rms_norm(X, weight))
+    turned = torch.nested.nested_tensor([draw(2, 6, 8), draw(3, 6, 8)], layout=torch.jagged)
+    turned = turned.transpose(1, 2)  # whose rows are not contiguous
+    y = jt.rms_norm(turned, weight, implementation=implementation)
+    for rows, expected in zip(y.unbind(), turned.unbind(), strict=True):
+        torch.testing.assert_close(rows, jt.rms_norm(expected, weight))
     _, added = jt.add_rms_norm(jagged, jagged, implementation=implementation)
     torch.testing.assert_close(added.values()[:2], 2 * X)
     other = torch.nested.nested_tensor([X[:1], X], layout=torch.jagged)

@@ -170,3 +170,34 @@ def test_a_cpu_call_has_the_bits_of_the_formula(dtype: str) -> None:
         torch.testing.assert_close(y, expected, rtol=torch.finfo(dtype).eps, atol=0)
         # rsqrt and the mean may round otherwise
         assert (y != expected).sum() <= y.numel() // 20
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_tensor_may_still_be_resized(implementation: Any) -> None:
+    x = draw(3, 8)  # as FSDP does with parameters
+    y = jt.rms_norm(x, torch.ones(8), implementation=implementation)
+    for tensor in (x, y):
+        assert tensor.resize_(5, 8).shape == (5, 8)
+
+
+def test_zeros_without_memory() -> None:
+    zeros = torch._efficientzerotensor((2, 8))
+    assert jt.rms_norm(zeros, torch.ones(8), implementation="ptx").tolist() == [[0.0] * 8] * 2
+    x = draw(2, 8, grad=True)
+    y = jt.rms_norm(x, torch.ones(8), implementation="ptx")
+    assert torch.autograd.grad(y, x, zeros)[0].tolist() == [[0.0] * 8] * 2
+
+
+def test_freed_memory_is_named() -> None:
+    x = draw(2, 8)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(
+        RuntimeError, match=r"an operand of shape \[2, 8\] has no memory: its storage"
+    ):
+        jt.rms_norm(x, torch.ones(8), implementation="ptx")
+
+
+def test_the_gradient_operator_of_nothing() -> None:
+    x, rstd = draw(2, 8), torch.ones(2)
+    arguments = (x, x, rstd, None, None, 1, 1e-6, 0.0, False, False)
+    torch.library.opcheck(torch.ops.jax_ptx.rms_norm_backward.default, arguments)

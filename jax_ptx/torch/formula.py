@@ -16,6 +16,14 @@ def forward(
     x: torch.Tensor, weight: torch.Tensor | None, options: Options
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`y = x * rstd * weight`, rounded once to x's dtype, and `rstd = rsqrt(mean(x**2, -1) + eps)`."""
+    y, rstd = normalize(x, weight, options)
+    return y, rstd.squeeze(-1)
+
+
+def normalize(
+    x: torch.Tensor, weight: torch.Tensor | None, options: Options
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same with rstd as a column, which jagged tensors need not be contiguous for."""
     wide = x.to(wide_dtype(x.dtype))
     rstd = _rstd(wide, options.eps)
     y = wide * rstd
@@ -23,7 +31,7 @@ def forward(
         if options.round_before_weight:
             y = y.to(x.dtype).to(wide.dtype)
         y = y * _wide_weight(weight, wide, options)
-    return y.to(x.dtype).contiguous(), rstd.squeeze(-1)
+    return y.to(x.dtype).contiguous(), rstd
 
 
 def backward(

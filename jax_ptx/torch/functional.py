@@ -260,7 +260,7 @@ def _registered(
     if x.is_nested:  # a jagged one: only PyTorch's own operations know its rows
         plan = checked_plan(x, residual, weight, options, kernel, keep=False)
         added = x if residual is None else x + residual
-        return formula.forward(added, weight, plan.options)[0], added
+        return formula.normalize(added, weight, plan.options)[0], added
     sharding.register()
     rest = (weight, int(kernel), eps, weight_offset, rounding)
     if residual is None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from jax_ptx import _ext
@@ -95,11 +96,23 @@ class Runner:
         """The tensor, or a copy where its memory is not what a kernel expects.
 
         That is one that is not contiguous, that begins at an odd address (x[1:] may begin at any
-        element, where a wide access would fault; whole tensors do not), or whose negation is pending.
+        element, where a wide access would fault; whole tensors do not), whose negation is pending, or
+        zeros without memory, which autograd makes.
+
+        Raises:
+            RuntimeError: the tensor's memory was freed, as FSDP does between uses.
         """
+        if tensor._is_zerotensor():
+            return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         if not tensor.is_contiguous() or tensor.is_neg():
             tensor = tensor.contiguous().resolve_neg()
-        return tensor.clone() if tensor.data_ptr() % self.alignment else tensor
+        address = tensor.data_ptr()
+        if not address and tensor.numel():
+            raise RuntimeError(
+                f"an operand of shape {list(tensor.shape)} has no memory: its storage was freed, as "
+                "FSDP does with what it gathers again before use"
+            )
+        return tensor.clone() if address % self.alignment else tensor
 
     def __call__(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
         """Launches, without waiting for it to finish, on any operands and on new contiguous results.
@@ -112,7 +125,8 @@ class Runner:
             buffers = [*map(self.operand, operands), *results]
             # A single element counts as contiguous whatever its stride, but not for a view.
             flat = [tensor.as_strided((tensor.numel(),), (1,)) for tensor in buffers]
-            arrays = [tensor.view(torch.uint8).numpy() for tensor in flat]
+            # Not by .numpy(), after which PyTorch lets nobody resize a tensor, as FSDP does.
+            arrays = [np.from_dlpack(tensor.view(torch.uint8)) for tensor in flat]
             _ext.emulate(self.attributes, arrays, len(results))
             return
         launcher = self.launcher

@@ -111,6 +111,8 @@ class Plan:
     ) -> tuple[Optional, Optional]:
         """dx plus the addend, and dw, as far as they are needed."""
         run, runs, dx, dw = None, 0, None, None
+        if not (need_dx or need_dw):
+            return None, None
         if self.kernel and x.numel() > 0:
             few = False
             if need_dw:

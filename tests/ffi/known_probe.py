@@ -94,6 +94,8 @@ def main() -> None:
         library.place(ctypes.c_void_p(tensor.data_ptr()), 1)
     odd = torch.ones(6 * N + 1)[1:].view(2, 3, N)
     sparse = torch.eye(N).to_sparse()
+    freed = torch.ones(2, 3, N)
+    freed.untyped_storage().resize_(0)
     cases: dict[str, tuple[Any, ...]] = {
         "no context": (x, weight, OPTIONS, False),
         "alone": (x, weight, OPTIONS, False),
@@ -122,6 +124,8 @@ def main() -> None:
         "kept for another count of results": (x, weight, (1.0, 0.0, True), True),
         "no tensor": (1, weight, OPTIONS, False),
         "a sparse tensor": (sparse, weight, OPTIONS, False),
+        "zeros without memory": (torch._efficientzerotensor((2, 3, N)), weight, OPTIONS, False),
+        "freed": (freed, weight, OPTIONS, False),
     }
     for name, arguments in cases.items():
         found[name] = outcome(*arguments)

@@ -73,7 +73,7 @@ def test_nothing_is_made_for_what_is_left_to_others(found: Any) -> None:
     outcomes, _ = found
     assert outcomes["before"] is None
     rest = {n: o for n, o in outcomes.items() if isinstance(o, list) and n not in (*TAKEN, "new")}
-    assert len(rest) == 21
+    assert len(rest) == 23
     assert {name: outcome for name, outcome in rest.items() if outcome != [None]} == {}
 
 
