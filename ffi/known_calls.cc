@@ -113,9 +113,7 @@ class KnownCalls {
     if (!tensors_.AddResult(y, device, &buffers)) return nb::none();
     nb::object rows;
     if (with_rows) {
-      int64_t n_rows = 1;
-      for (int32_t i = 0; i + 1 < from_x.ndim; ++i) n_rows *= from_x.shape[i];
-      rows = tensors_.New(&n_rows, 1, known->rows_dtype, device);
+      rows = tensors_.New(from_x.shape, from_x.ndim - 1, known->rows_dtype, device);
       if (!tensors_.AddResult(rows, device, &buffers)) return nb::none();
     }
     tensors_.Enqueue(*known->launcher, buffers, device);

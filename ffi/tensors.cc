@@ -109,9 +109,10 @@ bool Tensors::Read(const nb::handle tensor, DLTensor* read) const {
 
 bool Tensors::Fits(const nb::handle tensor, const DLTensor& read, uint64_t alignment) const {
   const Buffer buffer = ToBuffer(read, false);
-  // Zeros that autograd makes, and what was freed, have no address.
+  // Zeros that autograd makes, and what was freed, have no address; of a complex tensor the
+  // conjugate may be meant.
   if (read.device.device_type != kDLCUDA || buffer.bytes == 0 || buffer.address == 0 ||
-      buffer.address % alignment != 0 || !IsContiguous(read)) {
+      buffer.address % alignment != 0 || read.dtype.code == kDLComplex || !IsContiguous(read)) {
     return false;
   }
   const nb::object negated =

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,21 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch.nn.functional as F  # noqa: E402, N812
+from torch._dynamo import compiled_autograd  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import jax_ptx.torch as jt  # noqa: E402
+from jax_ptx import Tile, kernel, ptx, reg  # noqa: E402
 from jax_ptx.ops.rms_norm.options import Options  # noqa: E402
 from jax_ptx.torch import formula  # noqa: E402
+from jax_ptx.types import b64  # noqa: E402
+
+# PyTorch's own, in forward mode and where it traces.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 EPS = 1e-6
 IMPLEMENTATIONS = ["ptx", "torch"]
@@ -201,3 +213,93 @@ def test_the_gradient_operator_of_nothing() -> None:
     x, rstd = draw(2, 8), torch.ones(2)
     arguments = (x, x, rstd, None, None, 1, 1e-6, 0.0, False, False)
     torch.library.opcheck(torch.ops.jax_ptx.rms_norm_backward.default, arguments)
+
+
+def backward_under(context: Any, add: bool) -> Any:
+    """dx of a graph that was made outside of a context, whose dy comes from `context`, a function of dy."""
+    x, w = draw(2, 3, 8, grad=True), draw(8, grad=True)
+    options = {"implementation": "ptx"}
+    y = jt.add_rms_norm(x, x, w, **options)[0] if add else jt.rms_norm(x, w, **options)
+    expected = F.rms_norm(x + x if add else x, (8,), w, EPS)
+    backward = lambda y: lambda dy: torch.autograd.grad(y, x, dy, retain_graph=True)[0]
+    return context(backward(y)), context(backward(expected))
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_a_backward_in_forward_mode_has_a_tangent(add: bool) -> None:
+    def tangent(backward: Any) -> Any:
+        with forward_ad.dual_level():
+            dy = forward_ad.make_dual(torch.ones(2, 3, 8), draw(2, 3, 8))
+            return forward_ad.unpack_dual(backward(dy)).tangent
+
+    got, expected = backward_under(tangent, add)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_a_backward_that_is_traced_is_a_function_of_its_gradient(add: bool) -> None:
+    dy = draw(2, 3, 8)
+    traced = lambda backward: make_fx(backward)(torch.ones(2, 3, 8))(dy)
+    got, expected = backward_under(traced, add)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_a_gradient_of_two_tensors_is_two_tensors(add: bool) -> None:
+    dy = torch.ones(2, 3, 8)
+    got, expected = backward_under(lambda backward: backward(TwoTensor(dy, 2 * dy)), add)
+    assert type(got) is TwoTensor
+    torch.testing.assert_close((got.a, got.b), (expected.a, expected.b))
+
+
+@pytest.mark.parametrize("modes", [(True, False), (False, True)])
+def test_a_checkpoint_of_which_one_pass_runs_in_a_mode(modes: tuple[bool, bool]) -> None:
+    x, w = draw(2, 3, 8, grad=True), draw(8)
+    f = lambda x: jt.rms_norm(x, w, implementation="ptx")
+    mode = lambda on: FlopCounterMode(display=False) if on else contextlib.nullcontext()
+    with mode(modes[0]):
+        y = checkpoint(f, x, use_reentrant=False)
+    with mode(modes[1]):
+        (got,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(got, torch.autograd.grad(f(x).sum(), x)[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_offset": 0.5}, {"implementation": "ptx"}])
+def test_inference_mode_is_stronger_than_gradients(options: Any) -> None:
+    x, w = draw(2, 8, grad=True), draw(8, grad=True)
+    expected = jt.rms_norm(x, w, **options).detach()
+    with torch.inference_mode(), torch.enable_grad():
+        y, (z, _) = jt.rms_norm(x, w, **options), jt.add_rms_norm(x, x, w, **options)
+    assert not y.requires_grad
+    assert not z.requires_grad
+    torch.testing.assert_close(y.clone(), expected)
+
+
+def test_a_kernel_reads_a_conjugate() -> None:
+    @kernel(in_specs=(Tile(4, b64),), out_specs=(Tile(4, b64),))
+    def copy(x, y):
+        px, py = ptx.global_ptrs(x, y)
+        for i in range(4):
+            value = reg.scalar(b64)
+            ptx.inst.ld.global_.b64(value, ptx.addr(px, 8 * i))
+            ptx.inst.st.global_.b64(ptx.addr(py, 8 * i), value)
+
+    x = torch.complex(draw(4), draw(4))
+    assert torch.equal(copy(x.conj()).view(torch.complex64), x.conj().resolve_conj())
+
+
+@pytest.mark.filterwarnings("ignore")  # of what PyTorch itself asks for while it compiles
+def test_a_backward_that_is_compiled_by_itself() -> None:
+    x, w = draw(2, 3, 8, grad=True), draw(8, grad=True)
+    norms = (
+        lambda: jt.rms_norm(x, w, implementation="ptx"),
+        lambda: F.rms_norm(x, (8,), w, EPS),
+    )
+    grads = []
+    for norm in norms:
+        loss = norm().square().sum()
+        x.grad = w.grad = None
+        with compiled_autograd._enable(lambda graph: torch.compile(graph, backend="eager")):
+            loss.backward()
+        grads.append((x.grad, w.grad))
+    torch.testing.assert_close(*grads)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from types import CodeType
@@ -24,6 +25,9 @@ _WORD = re.compile(rf"\b({'|'.join(_INSTEAD)})\b")
 _ANY, _RETURN = frozenset(_INSTEAD), frozenset({"return"})
 
 _MOST_READ = 1024
+# CPython counts how deep the tree is that it builds for all threads together: where another is let in
+# meanwhile, by the garbage collector's callbacks, of which JAX has one, `ast.parse` raises a SystemError.
+_PARSING = threading.Lock()
 
 
 class _Jump(NamedTuple):
@@ -121,7 +125,8 @@ def _syntax(code: CodeType) -> ast.AST:
     indented = bool(lines) and lines[0][:1].isspace()
     try:
         # Not dedented: the columns tell which block is meant.
-        tree = ast.parse("if True:\n" * indented + "".join(lines))
+        with _PARSING:
+            tree = ast.parse("if True:\n" * indented + "".join(lines))
     except SyntaxError:
         return ast.Module([], [])
     return ast.increment_lineno(tree, code.co_firstlineno - 1 - indented)

@@ -33,6 +33,7 @@ _is_legacy_batchedtensor = _functorch.is_legacy_batchedtensor
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _is_tracing = torch._C._is_tracing
 _is_grad_enabled = torch.is_grad_enabled
+_is_inference_mode_enabled = torch.is_inference_mode_enabled
 _is_autocast_enabled = torch.is_autocast_enabled
 _known: Any = (lambda *_: None) if known_calls is None else known_calls.__call__
 # Of forward-mode differentiation: -1 outside of it. Where PyTorch does not tell, the formula runs always: a
@@ -87,7 +88,7 @@ def rms_norm(
     options = (eps, weight_offset, round_before_weight)
     try:
         if implementation is None and weight is not None and _may_be_known(x, weight):
-            learns = _is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+            learns = (x.requires_grad or weight.requires_grad) and _learns()
             if (done := _known(x, weight, options, learns)) is not None:
                 return _apply(x, weight, done) if learns else done[1]
         plain = type(x) in _PLAIN and (weight is None or type(weight) in _PLAIN)
@@ -192,6 +193,11 @@ def _may_be_known(x: Any, weight: Any) -> bool:
     )
 
 
+def _learns() -> bool:
+    """Whether autograd keeps what it needs for gradients."""
+    return _is_grad_enabled() and not _is_inference_mode_enabled()
+
+
 def _call(
     x: torch.Tensor,
     residual: Optional,
@@ -242,7 +248,7 @@ def _call(
             or (weight is not None and weight.requires_grad)
             or (residual is not None and residual.requires_grad)
         )
-        and _is_grad_enabled()
+        and _learns()
     ):
         y, added, _ = plan.forward(x, weight, residual, False)
         return y, added
@@ -273,10 +279,23 @@ def _gradients(
 ) -> tuple[Optional, Optional]:
     x, weight, rstd = saved
     options = plan.options
-    if _are_functorch_transforms_active() or _is_legacy_batchedtensor(dy):  # is_grads_batched=True
+    if (
+        _are_functorch_transforms_active()
+        or _is_legacy_batchedtensor(dy)  # is_grads_batched=True
+        or _levels._current_level >= 0
+    ):
         dx, dw = formula.backward(x, dy, weight, addend, options)
         return dx, dw if need_dw else None
-    if _is_grad_enabled():  # create_graph=True: the operator has a derivative, the plan has none
+    # As in the forward pass, which may have run elsewhere. create_graph=True enables gradients: the operator
+    # has a derivative, the plan has none.
+    if (
+        _is_grad_enabled()
+        or _is_compiling()
+        or type(dy) not in _PLAIN
+        or (addend is not None and type(addend) not in _PLAIN)
+        or _len_torch_dispatch_stack()
+        or _is_tracing()
+    ):
         rest = (int(plan.kernel), options.eps, options.weight_offset, need_dx, need_dw)
         return ops.rms_norm_backward(x, dy, rstd, weight, addend, *rest)
     return plan.backward(x, dy, rstd, weight, addend, need_dx, need_dw)

@@ -96,16 +96,16 @@ class Runner:
         """The tensor, or a copy where its memory is not what a kernel expects.
 
         That is one that is not contiguous, that begins at an odd address (x[1:] may begin at any
-        element, where a wide access would fault; whole tensors do not), whose negation is pending, or
-        zeros without memory, which autograd makes.
+        element, where a wide access would fault; whole tensors do not), whose negation or conjugation is
+        pending, or zeros without memory, which autograd makes.
 
         Raises:
             RuntimeError: the tensor's memory was freed, as FSDP does between uses.
         """
         if tensor._is_zerotensor():
             return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        if not tensor.is_contiguous() or tensor.is_neg():
-            tensor = tensor.contiguous().resolve_neg()
+        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+            tensor = tensor.contiguous().resolve_conj().resolve_neg()
         address = tensor.data_ptr()
         if not address and tensor.numel():
             raise RuntimeError(

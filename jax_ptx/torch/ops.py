@@ -36,18 +36,14 @@ def _plan(x: Any, residual: Any, weight: Any, *rest: Any) -> Plan:
 
 def _rms_norm(x: torch.Tensor, weight: Optional, *rest: Any) -> tuple[torch.Tensor, Any]:
     y, _, rstd = _plan(x, None, weight, *rest).forward(x, weight)
-    return y, _shaped(rstd, x)
+    return y, rstd
 
 
 def _add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: Optional, *rest: Any
 ) -> tuple[torch.Tensor, Any, Any]:
     y, added, rstd = _plan(x, residual, weight, *rest).forward(x, weight, residual)
-    return y, added, _shaped(rstd, x)
-
-
-def _shaped(rstd: Any, x: torch.Tensor) -> torch.Tensor:
-    return rstd.view(x.shape[:-1])
+    return y, added, rstd
 
 
 def _rms_norm_backward(

@@ -68,7 +68,7 @@ class Plan:
     def forward(
         self, x: torch.Tensor, weight: Optional, residual: Optional = None, with_rstd: bool = True
     ) -> tuple[torch.Tensor, Optional, Optional]:
-        """y, `x + residual` if there is a residual, and rstd, in some shape, if it is asked for."""
+        """y, `x + residual` if there is a residual, and rstd, of x's leading shape, if it is asked for."""
         known = residual is None and weight is not None and with_rstd in self._known
         if known and known_calls is not None:
             done = known_calls(x, weight, self._given, with_rstd)
@@ -92,7 +92,7 @@ class Plan:
         if weight is not None:
             operands.append(weight)
         if with_rstd:
-            rstd = empty(x, (x.numel() // self.n,), self._wide)
+            rstd = empty(x, x.shape[:-1], self._wide)
             results.append(rstd)
         run(operands, results)
         if residual is None and weight is not None and run.launcher is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jax_ptx import ptx, reg
+from jax_ptx.dsl import jumps
 from jax_ptx.types import pred, u32
 from tests.dsl.tracing import lines_of, refused
 
@@ -121,3 +122,23 @@ def test_a_body_without_a_source_is_traced():
 )
 def test_a_block_that_no_statement_enters(body, what):
     assert what in refused(body)
+
+
+def test_one_thread_at_a_time_reads_syntax(monkeypatch):
+    # CPython 3.11 raises a SystemError where the collector's callbacks let another in.
+    held, parse = [], jumps.ast.parse
+
+    def watched(text):
+        held.append(jumps._PARSING.locked())
+        return parse(text)
+
+    monkeypatch.setattr(jumps.ast, "parse", watched)
+
+    def function(p):
+        with ptx.if_(p):
+            pass
+        return None
+
+    jumps._syntax(function.__code__)
+    assert held == [True]
+    assert not jumps._PARSING.locked()

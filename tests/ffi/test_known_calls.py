@@ -21,8 +21,8 @@ SHAPE = [[2, 3, 64], [192, 64, 1], F32]
 TAKEN = {
     "no context": ["alone", ["empty", *SHAPE, 0]],
     "alone": ["alone", ["at once", *SHAPE]],
-    "rows": ["rows", ["at once", *SHAPE], ["at once", [6], [1], F32]],
-    "one row": ["rows", ["at once", [64], [1], F32], ["at once", [1], [1], F32]],
+    "rows": ["rows", ["at once", *SHAPE], ["at once", [2, 3], [3, 1], F32]],
+    "one row": ["rows", ["at once", [64], [1], F32], ["at once", [], [], F32]],
     "a parameter": ["alone", ["at once", *SHAPE]],
     "another GPU": ["alone", ["empty", *SHAPE, 1]],
 }
