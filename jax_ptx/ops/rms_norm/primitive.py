@@ -120,7 +120,7 @@ def _jvp(
     if not with_rstd:
         return [y, *added], [y_dot, *added_dot]
     rstd_dot = operands.zero_like(jax.typeof(rstd))
-    if given:
+    if x_dot is not None:
         rstd_dot = reference.rstd_tangent(x, rstd, x_dot)
     return [y, *added, rstd], [y_dot, *added_dot, rstd_dot]
 
