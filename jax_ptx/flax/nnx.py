@@ -93,7 +93,7 @@ class RMSNorm(nnx.RMSNorm):
     def __call__(self, x: Any, mask: jax.Array | None = None) -> jax.Array:
         """The normalised input, of its shape; `mask` says which elements the mean is over."""
         scale = None if self.scale is None else self.scale[...]
-        given = jnp.result_type(x)
+        given = jnp.asarray(x).dtype
         x, scale = self.promote_dtype((x, scale), dtype=self.dtype)
         x = jnp.asarray(x)
         with jax.numpy_dtype_promotion("standard"):

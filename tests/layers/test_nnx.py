@@ -202,6 +202,12 @@ def test_what_the_original_refuses_is_refused() -> None:
             layer(x[:, :-1])
 
 
+@pytest.mark.parametrize("x", [[1.0, 2.0, 3.0], (1, 2, 3), np.ones((2, 3)), [[True, False, True]]])
+def test_what_is_no_array_of_jax(x: Any) -> None:
+    got, expected = (layer(x) for layer in both(n=3)[::-1])
+    assert_same(got, expected)
+
+
 def test_a_dtype_that_jax_narrows(recwarn: pytest.WarningsRecorder) -> None:
     x = normal(0, (3, N))
     got, expected = (layer(x) for layer in both(dtype=float)[::-1])
