@@ -26,12 +26,18 @@ def _empty_at_once() -> Callable[..., torch.Tensor] | None:
     """What compiled programs get their results from: a third of the time of torch.empty_strided."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     on_gpu, on_cpu = (getattr(guards, f"_empty_strided_{name}", None) for name in ("cuda", "cpu"))
-    try:  # it is no public function: whether it takes what it did, one without a GPU shows
-        made: Any = on_cpu and on_cpu((2, 3), (3, 1), torch.float16)
-        same = (made.shape, made.stride(), made.dtype) == ((2, 3), (3, 1), torch.float16)
-    except Exception:
+    if on_gpu is None or on_cpu is None:
         return None
-    return on_gpu if same else None
+    try:  # they are no public functions: whether both take what they did, the one without a GPU shows
+        made: Any = on_cpu((2, 3), (3, 1), torch.float16)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ):  # it takes something else: torch.empty_strided serves
+        return None
+    same = isinstance(made, torch.Tensor) and made.shape == (2, 3) and made.stride() == (3, 1)
+    return on_gpu if same and made.dtype is torch.float16 else None
 
 
 tensors = _tensors()
