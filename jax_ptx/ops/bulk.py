@@ -44,7 +44,7 @@ class BulkRing:
         Args:
             layout: how threads share a row, of which a CTA has one at a time.
             tensors: the first elements of the CTA's first row, not this thread's; `fill` moves them on.
-            turn: rows from one fill to the next; 0: there is one.
+            turn: rows from one fill to the next, less than 0 backwards; 0: there is one.
             in_cta: this thread's number in the CTA.
             n_slots: rows on their way, and the one that is read.
             ends: for each tensor the address behind its last element.

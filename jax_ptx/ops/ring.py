@@ -34,7 +34,7 @@ class Ring:
         Args:
             layout: how threads share a row.
             tensors: this thread's first elements of its first row; `fill` moves them on.
-            turn: rows from one fill to the next.
+            turn: rows from one fill to the next, less than 0 backwards.
             in_cta: this thread's number in the CTA.
             n_slots: rows on their way, and the one that is read.
             memory: element type of `self.memory`, which is free for other use after `drain`.
