@@ -83,18 +83,16 @@ class BulkRing:
             expect = ptx.inst.mbarrier.arrive.expect_tx.shared__cta.b64
             copy = ptx.inst.cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes
             if self._aligned:
-                before = piece * self._tensor_bytes
-                size = min(self._tensor_bytes, self._part_bytes - before)
-                sources = [(ptx.addr(tensor.pointer, before), size) for tensor in self._tensors]
-                expect("_", barrier, len(sources) * size)
+                copies = self._chunks(piece)
+                expect("_", barrier, sum(size for *_, size in copies))
             else:
-                sources = [self._whole_pieces(index) for index in range(len(self._tensors))]
+                copies = [self._whole_pieces(index) for index in range(len(self._tensors))]
                 total = reg.scalar(u32, init=0)
-                for _, size in sources:
+                for *_, size in copies:
                     total += size
                 expect("_", barrier, total)
-            for index, (start, size) in enumerate(sources):
-                target = ptx.addr(self._write, index * self._tensor_bytes)
+            for index, at, start, size in copies:
+                target = ptx.addr(self._write, index * self._tensor_bytes + at)
                 hinted, operands = self._tensors[index].hinted(copy, target, start, size, barrier)
                 hinted(*operands)
         if self._turn and piece == self.pieces - 1:
@@ -102,8 +100,27 @@ class BulkRing:
                 tensor.skip(self._turn, self._layout.n)
         self._advance(self._write, self._write_barrier)
 
-    def _whole_pieces(self, index: int) -> tuple[Address, Reg]:
-        """The 16-byte pieces with a tensor's row: their address and size in bytes.
+    def _chunks(self, piece: int) -> list[tuple[int, int, Address, int]]:
+        """What is copied of a row, or a piece of it: a tensor's index, the place in its part of the slot,
+        the address, and the size in bytes.
+        """
+        layout, n_bytes = self._layout, self._tensors[0].bytes
+        chunk = layout.chunk * n_bytes
+        if self.pieces > 1:
+            size = min(chunk, self._part_bytes - piece * chunk)
+            found = [(0, piece * layout.stride * n_bytes, size)]
+        elif layout.side_by_side:
+            found = [(k * chunk, k * layout.stride * n_bytes, chunk) for k in range(layout.steps)]
+        else:
+            found = [(0, 0, self._part_bytes)]
+        return [
+            (index, at, ptx.addr(tensor.pointer, before), size)
+            for index, tensor in enumerate(self._tensors)
+            for at, before, size in found
+        ]
+
+    def _whole_pieces(self, index: int) -> tuple[int, int, Address, Reg]:
+        """The 16-byte pieces with a tensor's row, as `_chunks` says it.
 
         Those of the tensor's last row may reach past its end: what the last, broken one holds is copied
         here.
@@ -122,7 +139,7 @@ class BulkRing:
                 place.store_shared(0, rest.load(0, 1), 1)
                 rest.skip(1)
                 at += tensor.bytes
-        return ptx.addr(start), size
+        return index, 0, ptx.addr(start), size
 
     def read(self, predicates: Predicates) -> list[list[list[Reg]]]:
         """Waits for the oldest row, or piece, and loads it: for each tensor and step, packed registers."""
@@ -143,7 +160,7 @@ class BulkRing:
         return rows
 
     def _load(self, own: Elements, predicates: Predicates) -> list[list[list[Reg]]]:
-        stride_bytes = self._layout.stride * own.bytes
+        stride_bytes = self._layout.chunk * own.bytes
         return [
             [
                 own.load_shared(

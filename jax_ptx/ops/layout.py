@@ -26,7 +26,9 @@ class RowLayout:
         threads: threads of one row: a power of two up to 32, which share a warp with other rows, or a
             multiple of 32.
         rows: rows of a CTA; 1 where a row takes several warps, since its barrier is the CTA's.
-        cluster: CTAs of a cluster that share a row, each a contiguous part of it.
+        cluster: CTAs of a cluster that share a row.
+        side_by_side: whether they take their parts of each step side by side; otherwise each has a
+            contiguous part of the row.
     """
 
     n: int
@@ -34,6 +36,7 @@ class RowLayout:
     threads: int
     rows: int
     cluster: int = 1
+    side_by_side: bool = False
 
     @property
     def part(self) -> int:
@@ -51,9 +54,19 @@ class RowLayout:
         return math.ceil(self.accesses / self.threads)
 
     @property
+    def chunk(self) -> int:
+        """Elements of a step of one CTA."""
+        return self.threads * self.vector
+
+    @property
     def stride(self) -> int:
         """Elements from one access of a thread to its next."""
-        return self.threads * self.vector
+        return self.chunk * self.cluster if self.side_by_side else self.chunk
+
+    @property
+    def apart(self) -> int:
+        """Elements from the first one of a CTA to that of the next one of the cluster."""
+        return self.chunk if self.side_by_side else self.part
 
     @property
     def cta_threads(self) -> int:
@@ -102,7 +115,7 @@ def bulk_slot_bytes(
     """The same for bulk copies, of whole 16 bytes: of a CTA's part of one row, wherever it starts, or of
     a piece of it, which is one step of all threads.
     """
-    n_bytes = (layout.stride if in_pieces else layout.part) * dtype.bits // 8
+    n_bytes = (layout.chunk if in_pieces else layout.part) * dtype.bits // 8
     pieces = -(-n_bytes // ACCESS_BYTES) + (0 if layout.starts_aligned(dtype) else 1)
     return n_tensors * pieces * ACCESS_BYTES
 

@@ -33,7 +33,7 @@ class Row:
             rank: the CTA's number in a cluster that shares the row; None: it has the row to itself.
         """
         if rank is not None:
-            elements.skip(rank, self.layout.part)
+            elements.skip(rank, self.layout.apart)
         elements.skip(self.thread, self.layout.vector)
 
     def predicates(self, exists: Reg | None) -> list[Reg | None]:

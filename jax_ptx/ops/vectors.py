@@ -41,11 +41,13 @@ class Elements:
         pointer: the first one's address.
         dtype: their type.
         policy: what L2 does with them (`createpolicy`); None: what it does with everything.
+        no_allocate: whether L1 keeps none of what is loaded, for others to stay there.
     """
 
     pointer: Reg
     dtype: DType
     policy: Reg | None = None
+    no_allocate: bool = False
 
     @property
     def bytes(self) -> int:
@@ -59,7 +61,7 @@ class Elements:
 
     def copy(self) -> Elements:
         """The same elements, to be moved on by themselves."""
-        return Elements(reg.from_(self.pointer, u64), self.dtype, self.policy)
+        return Elements(reg.from_(self.pointer, u64), self.dtype, self.policy, self.no_allocate)
 
     def load(
         self,
@@ -85,6 +87,8 @@ class Elements:
         registers = [reg.scalar(packed_type, init=init) for _ in range(n_packed)]
         for at, part in self._accesses(offset, registers):
             instruction = ptx.inst.ld.global_ if written else ptx.inst.ld.global_.nc
+            if self.no_allocate:
+                instruction = instruction.L1__no_allocate
             instruction, operands = self.hinted(instruction, _operand(part), at)
             _access(instruction, packed_type, len(part))(*operands, pred=pred)
         return registers
@@ -136,12 +140,13 @@ class Elements:
             yield at, list(registers[first : first + width])
 
 
-def elements_of(tensor: Tensor, evict: Evict = None) -> Elements:
+def elements_of(tensor: Tensor, evict: Evict = None, *, no_allocate: bool = False) -> Elements:
     """A kernel's tensor at its first element.
 
     Args:
         tensor: the tensor.
         evict: what L2 evicts it before or behind (PTX ISA, "Cache Eviction Priority Hints").
+        no_allocate: whether L1 keeps none of what is loaded.
     """
     if tensor.dtype is None:
         raise TypeError(f"{tensor.name} has no tile, and so no type")
@@ -149,7 +154,7 @@ def elements_of(tensor: Tensor, evict: Evict = None) -> Elements:
     if evict:
         policy = reg.scalar(u64)
         getattr(ptx.inst.createpolicy.fractional, f"L2__evict_{evict}").b64(policy)
-    return Elements(ptx.global_ptrs(tensor)[0], tensor.dtype, policy)
+    return Elements(ptx.global_ptrs(tensor)[0], tensor.dtype, policy, no_allocate)
 
 
 def first_of(tensor: Tensor | None, evict: Evict = None) -> Elements | None:

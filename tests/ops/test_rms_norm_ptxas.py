@@ -11,7 +11,7 @@ import pytest
 
 from jax_ptx import Launch, toolkit
 from jax_ptx.ops.layout import PORTABLE
-from jax_ptx.ops.rms_norm.config import forward_config
+from jax_ptx.ops.rms_norm.config import forward_config, row_shares
 from jax_ptx.ops.rms_norm.config_few import few_config
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
@@ -24,9 +24,10 @@ from jax_ptx.types import by_numpy_name
 # each with and without a remainder, with every width of access.
 FORWARD = (7, 24, 1000, 4096, 32768, 65536, 100000)
 BACKWARD = (7, 128, 1000, 1001, 4096, 8192, 12288, 16384)
+SHARES = (4096, 7168, 32768, 61440)  # forward of few rows
 FEW = (512, 1024, 4096, 7168, 12288)  # backward of few rows
 # What a target with large clusters has besides: larger rings, and rows that CTAs share.
-LARGE_FORWARD = (4097, 10007, 24574, 65536, 131072, 262144)
+LARGE_FORWARD = (4097, 10007, 24574, 61440, 65536, 131072, 262144)
 LARGE_BACKWARD = (1536, 4097, 8192, 10007, 12288, 16384, 18432, 65536, 131072, 262144)
 DTYPES = ("float32", "bfloat16", "float64")  # float16 takes bfloat16's path
 
@@ -70,7 +71,9 @@ def launches(
         if kernel == "few" and not (few and weighted):
             continue
         offset = float(weighted and added)
-        if kernel == "forward":
+        if kernel == "shares":
+            facts |= {"shares": row_shares(1, n, by_numpy_name(dtype), target)}
+        if kernel in ("forward", "shares"):
             facts |= {"options": Options(1e-6, offset, added), "residual": added}
             found.append(forward_launch(**facts, out_dtype=None, with_rstd=not weighted))
         else:
@@ -88,13 +91,15 @@ def launches(
 
 def as_one_module(named: dict[str, Launch], target: str = "sm_80") -> str:
     """All the entries as one text under new names, so that ptxas starts once."""
-    heads, bodies = {}, []
+    heads, bodies, versions = {}, [], set()
     for name, launch in named.items():
         head, body = launch.ptx.split(".visible", 1)
         assert f".target {target}\n" in head, "the kernels need no newer target"
-        heads |= dict.fromkeys(line for line in head.splitlines() if line)
+        lines = [line for line in head.splitlines() if line]
+        versions |= {line for line in lines if line.startswith(".version")}
+        heads |= dict.fromkeys(line for line in lines if not line.startswith(".version"))
         bodies.append(".visible" + body.replace(f" {launch.entry}(", f" {name}(", 1))
-    return "\n".join([*heads, *bodies])
+    return "\n".join([max(versions), *heads, *bodies])
 
 
 def is_new(launch: Launch) -> bool:
@@ -134,6 +139,7 @@ def assemblies_of(kernel: str, n: int, text_target: int, target: str) -> dict[st
     [
         *(("forward", n) for n in FORWARD),
         *(("backward", n) for n in BACKWARD),
+        *(("shares", n) for n in SHARES),
         *(("few", n) for n in FEW),
     ],
 )
@@ -155,11 +161,14 @@ def test_rms_norm_with_large_clusters(kernel: str, n: int) -> None:
         assert threads * assembly.registers <= 65536, f"{name}: more registers than there are"
 
 
-@pytest.mark.parametrize("n", [512, 1024, 2048, 8192])
-def test_the_weight_is_loaded_with_x(n: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [*((n, "bfloat16") for n in (512, 1024, 2048, 8192)), (4096, "float32"), (8192, "float32")],
+)
+def test_the_weight_is_loaded_with_x(n: int, dtype: str) -> None:
     # ptxas would move its loads behind what waits for x, for the sake of registers.
-    assert forward_config(n, by_numpy_name("bfloat16"), 90).weight_first
-    facts = {"x_dtype": "bfloat16", "weight_dtype": "bfloat16", "grouped": False, "target": 90}
+    assert forward_config(n, by_numpy_name(dtype), 90).weight_first
+    facts = {"x_dtype": dtype, "weight_dtype": dtype, "grouped": False, "target": 90}
     facts |= {"options": Options(1e-6), "residual": False, "out_dtype": None, "with_rstd": False}
     (assembly,) = toolkit.assemble(forward_launch(n=n, **facts).ptx, "sm_90").values()
     before_the_sum = toolkit.disassemble(assembly.cubin).split("SHFL")[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from jax_ptx.ops.layout import (
     ACCESS_BYTES,
@@ -46,10 +47,11 @@ MAX_NARROW_STEPS = 16
 # and 166; of 10,007: 138, and 179). So many bytes a thread fill the SM (10,007 with 32 in place of 48: 148).
 STAGED_BYTES = 48
 STAGED_MIN_THREADS = 128
-# Where so many threads have all four, the weight comes first (rows of 1,024: 125.3, and 126.2; of 8,192:
-# 125.4, and 126.4; 8 rows of 1,024 alone: 1.12, and 1.35). Where some have fewer, or there are more, that may
-# be much slower (5,120: 134.0, and 125.2; 12,288: 133.7, and 125.8; float32 rows of 1,024: once 139, 125).
-WEIGHT_FIRST_THREADS = 256
+# Where so many threads have all four, by the bits of an element, the weight comes first (rows of 1,024:
+# 125.3, and 126.2; of 8,192: 125.4, and 126.4; float32 rows of 8,192: 125.4, and 126.3, 2,048 of them 32.6,
+# and 33.2). Elsewhere that may be much slower (5,120: 134.0, and 125.2; 12,288: 133.7, and 125.8; float32
+# rows of 1,024: once 139, and 125; of 16,384: 132, and 127).
+WEIGHT_FIRST_THREADS = {16: range(257), 32: range(256, 513)}
 # Longer rows: eight, since 512 threads with eight let two CTAs share an SM (bfloat16 rows of 32,768: 132, and
 # 139 with 1,024 threads and four), up to 1,024 threads (65,536: 132, and 140 with each row read twice).
 MAX_STEPS = 8
@@ -63,6 +65,10 @@ SHARED_SLOTS, SHARED_CTAS = {256: 3, MANY_THREADS: 2}, {256: 2, MANY_THREADS: 1}
 LOOP_THREADS = 1024  # one CTA an SM leaves each the most of it: 140, and 193 with two of 512
 LOOP_STEPS = 4
 
+# CTAs that share few rows (one row of 8,192: 1.15 with four, and 1.50 with one; 33: 1.41 with two, and 1.60,
+# 1.50 with four; 64 rows of 4,096: 1.34 with two, and 1.31 with one).
+SHARING_CTAS = SMS // 2
+
 # ---- backward ----
 
 # A thread has a float32 sum of dw for each of its columns.
@@ -70,6 +76,11 @@ ROW_COLUMNS = 16
 MOST_COLUMNS_16_BIT = 24
 # So many where a warp then holds a row, which needs no barrier, and where the row is too long otherwise.
 EXTREME_COLUMNS_16_BIT = 32
+# In larger clusters CTAs then take their parts of each step side by side, since contiguous parts take longer
+# for some places of x in memory (262,144: 195-200, and 196-211; 524,288: 286, and 295; float32 262,144: 264,
+# and 274); with fewer columns they do not (196,608: 201, and 194; float32 131,072: 192, and 190), nor in
+# clusters of eight (131,072: 193 either way).
+SIDE_BY_SIDE_COLUMNS = 32
 # As many as an access has, of rows that have few (64, 512 threads a CTA: 189, and 194).
 SHORTEST = 64
 FEWEST_COLUMNS = 8
@@ -129,6 +140,24 @@ class ForwardConfig:
         """Clusters that share the rows."""
         return CLUSTERS[self.layout.cluster] * self.ctas
 
+    @property
+    def large(self) -> bool:
+        """Whether a CTA holds a row with all the threads that it may have, alone on its SM.
+
+        L1 has room for the weight, which all rows share, if x goes past it (65,536: 128.9, and 130.1).
+        """
+        return self.layout.threads == MAX_THREADS and not (self.pass_steps or self.staged)
+
+    def widens_again(self, dtype: DType, *, residual: bool) -> bool:
+        """Whether x is widened once more for the result (see `Finish.zero`).
+
+        ptxas keeps it in twice the registers where a last step is not all threads', and spills (61,440:
+        129.1, and 136.6); with a residual it does not.
+        """
+        narrow = dtype.bits == 16 and self.layout.vector > 1
+        partial = self.layout.accesses % self.layout.threads > 0
+        return self.large and narrow and partial and not residual
+
     def weight_in_order(self, *, residual: bool) -> bool:
         """Whether loads of the weight stay where they are written (see `Finish.in_order`): a step ahead.
 
@@ -174,9 +203,9 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
         threads = MANY_THREADS if layout.accesses <= MANY_THREADS * most else MAX_THREADS
         layout = RowLayout(n, layout.vector, threads, 1)
     if layout.steps <= most:
-        few = layout.threads <= WEIGHT_FIRST_THREADS
-        full = few and access_bytes == ACCESS_BYTES and layout.accesses == layout.threads * STEPS
-        return ForwardConfig(layout, weight_first=full and dtype.bits == 16)
+        full = access_bytes == ACCESS_BYTES and layout.accesses == layout.threads * STEPS
+        threads = WEIGHT_FIRST_THREADS.get(dtype.bits, ())
+        return ForwardConfig(layout, weight_first=full and layout.threads in threads)
     for cluster in reversed(_clusters(layout, dtype, target)[1:]):
         for threads, slots in SHARED_SLOTS.items():
             shared = RowLayout(n, layout.vector, threads, 1, cluster)
@@ -184,6 +213,26 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
             if held and (dtype.bits == 16 or threads == MANY_THREADS):
                 return ForwardConfig(shared, slots=slots, ctas=SHARED_CTAS[threads])
     return ForwardConfig(RowLayout(n, layout.vector, LOOP_THREADS, 1), LOOP_STEPS)
+
+
+def row_shares(rows: Any, n: int, dtype: DType, target: int) -> int:
+    """How many CTAs share a row where there are so few rows; 1: each row has one, or clusters have them.
+
+    Args:
+        rows: how many; one that is not known yet counts as many.
+        n: elements of a row.
+        dtype: their type.
+        target: the GPU's.
+    """
+    config = forward_config(n, dtype, target)
+    layout = config.layout
+    if not isinstance(rows, int) or config.slots or config.pass_steps or layout.rows > 1:
+        return 1
+    if not layout.starts_aligned(dtype):
+        return 1
+    steps = layout.steps
+    fitting = (k for k in range(1, steps + 1) if steps % k == 0 and rows * k <= SHARING_CTAS)
+    return max(fitting, default=1)
 
 
 @dataclass(frozen=True)
@@ -261,7 +310,7 @@ def _pieces_config(n: int, dtype: DType, target: int, wide: bool) -> BackwardCon
     for cluster in _clusters(RowLayout(n, vector, WARP, 1), dtype, target, wide)[1:]:
         threads = WARP * math.ceil(n // cluster // vector / steps / WARP)
         if threads <= MAX_THREADS_MANY_COLUMNS:
-            layout = RowLayout(n, vector, threads, 1, cluster)
+            layout = _cluster_layout(n, vector, threads, cluster)
             slots = PIECES_RING_BYTES // bulk_slot_bytes(layout, dtype, 2, in_pieces=True)
             return BackwardConfig(layout, slots, CLUSTERS[cluster], bulk=True, in_pieces=True)
     return None
@@ -305,8 +354,14 @@ def _backward_layout(n: int, dtype: DType, target: int, wide: bool) -> RowLayout
         # 193 with 512 of 24; of 3,072: 191 with 192, 202 with 128).
         threads = WARP * math.ceil(n // cluster / vector / (columns // vector) / WARP)
         if threads <= most_threads:
-            return RowLayout(n, vector, threads, 1, cluster)
+            return _cluster_layout(n, vector, threads, cluster)
     return None
+
+
+def _cluster_layout(n: int, vector: int, threads: int, cluster: int) -> RowLayout:
+    whole = n % (cluster * threads * vector) == 0  # no thread without an access in the last step
+    many = n >= cluster * threads * SIDE_BY_SIDE_COLUMNS
+    return RowLayout(n, vector, threads, 1, cluster, whole and many and cluster > PORTABLE_CTAS)
 
 
 def _clusters(layout: RowLayout, dtype: DType, target: int, wide: bool = False) -> list[int]:

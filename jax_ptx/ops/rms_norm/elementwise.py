@@ -68,7 +68,7 @@ class Source:
             predicates: of each step.
             in_order: whether loads of x stay behind what comes before them.
         """
-        if self.residual is None or self.added is None:
+        if self.residual is None:
             return this.load(self.x, predicates, written=in_order)
         layout, rows = this.layout, []
         chunk = RESIDUAL_STEPS if layout.threads == MAX_THREADS else max(1, len(predicates))
@@ -110,6 +110,8 @@ class Finish:
         inverse_scale: what the result is multiplied by last; None: nothing.
         in_order: whether a load of the weight stays behind the stores before it. ptxas moves those from
             the read-only cache to the front, all together, and takes registers from the row.
+        zero: a register that is 0, which ptxas does not know: it then widens x once more, where it would keep
+            two registers for one. None: it may.
     """
 
     options: Options
@@ -119,6 +121,7 @@ class Finish:
     rstd: Reg
     inverse_scale: Reg | None = None
     in_order: bool = False
+    zero: Reg | None = None
 
     def store(
         self,
@@ -148,6 +151,8 @@ class Finish:
             pred: a predicate, or None.
             weights: the weight's packed vector, if it is loaded already.
         """
+        if self.zero is not None:
+            packed = [register ^ self.zero for register in packed]
         values = [value * self.rstd for value in vectors.widen(packed, self.dtype)]
         if self.weight:
             if self.options.round_before_weight:

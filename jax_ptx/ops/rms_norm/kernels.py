@@ -22,6 +22,7 @@ from jax_ptx.ops.rms_norm.elementwise import (
     inverse_scale,
     rstd_of,
 )
+from jax_ptx.ops.rms_norm.kernels_shares import by_shares
 from jax_ptx.ops.rms_norm.kernels_staged import staged
 from jax_ptx.ops.rms_norm.kernels_turns import by_turns
 from jax_ptx.ops.rms_norm.options import Options
@@ -42,6 +43,7 @@ def forward_launch(
     out_dtype: str | None,
     with_rstd: bool,
     target: int = PORTABLE,
+    shares: int = 1,
 ) -> Launch:
     """The launch for rows of n elements, however many there are.
 
@@ -58,6 +60,7 @@ def forward_launch(
         out_dtype: name of the 8-bit dtype that y, divided by a scale, is rounded to; None: x's.
         with_rstd: whether `1 / sqrt(mean + eps)` of each row is a result.
         target: the GPU's.
+        shares: into how many parts a row is cut, each for a CTA (see `config.row_shares`).
     """
     x_type = types.by_numpy_name(x_dtype)
     # What is added has rows of its own to stage, and 8-bit elements start elsewhere within 16 bytes.
@@ -73,14 +76,18 @@ def forward_launch(
         outputs["y"] = Tile(RunTime("rows"), n, types.by_numpy_name(out_dtype))
     if with_rstd:
         outputs["rstd"] = Tile(RunTime("rows"), vectors.wide_type(x_type))
+    if config.staged:
+        body = functools.partial(staged, layout, options, grouped)
+    elif shares > 1:
+        body = functools.partial(by_shares, layout, shares, options, grouped)
+    else:
+        body = functools.partial(by_turns if config.slots else _forward, config, options, grouped)
     return launch_of(
         "add_rms_norm" if residual else "rms_norm",
         inputs,
         outputs,
-        functools.partial(staged, layout, options, grouped)
-        if config.staged
-        else functools.partial(by_turns if config.slots else _forward, config, options, grouped),
-        grid=(config.runs * layout.cluster if config.slots else MAX_GRID, 1, 1),
+        body,
+        grid=(config.runs * layout.cluster if config.slots else MAX_GRID, shares, 1),
         block=(layout.cta_threads, 1, 1),
         cluster=(layout.cluster, 1, 1),
         rows_per_cta=0 if config.slots else layout.rows,
@@ -111,7 +118,8 @@ def _forward(
 ) -> None:
     """The kernel's body."""
     layout = config.layout
-    source = Source(elements_of(x, READ), first_of(residual, READ), first_of(added))
+    px = elements_of(x, READ, no_allocate=config.large)
+    source = Source(px, first_of(residual, READ), first_of(added))
     py, pw = elements_of(y), first_of(weight)
     in_cta = reg.from_(ptx.special.tid.x(), u32)
     # Several rows of a CTA have threads that are a power of two each, one row has any number of warps.
@@ -149,7 +157,7 @@ def _forward(
         return pw.load(step * layout.stride, layout.vector, predicates[step], written=True)
 
     following = weights_ahead(0)
-    row_sum(total, in_cta, layout.threads)
+    row_sum(total, in_cta, layout.threads, alone=True)
     row_rstd = rstd_of(total * (1.0 / layout.n) + options.eps)
     finish = Finish(
         options,
@@ -159,6 +167,7 @@ def _forward(
         row_rstd,
         inverse_scale(scale, row_rstd),
         in_order=in_order,
+        zero=_zero() if config.widens_again(source.dtype, residual=residual is not None) else None,
     )
 
     if config.pass_steps:
@@ -176,6 +185,13 @@ def _forward(
     if rstd is not None:
         _store_rstd(this, rstd, in_cta, row_rstd)
     ptx.ret()
+
+
+def _zero() -> Reg:
+    """A zero that no compiler knows."""
+    zero = reg.scalar(u32)
+    ptx.inst.cvt.u32.u64(zero, ptx.run_time_dim("rows") >> 63)
+    return zero
 
 
 def _row_number(layout: RowLayout, in_cta: Reg) -> tuple[Reg, Reg | None]:

@@ -201,7 +201,7 @@ def _backward(
         parts = [px.copy(), pdy.copy()]
         if rank is not None:
             for p in parts:
-                p.skip(rank, layout.part)
+                p.skip(rank, layout.apart)
         bulk = BulkRing(
             layout, parts, -turn, in_cta, config.slots, ends, in_pieces=config.in_pieces
         )
@@ -302,7 +302,10 @@ def _store_sums(
     layout = this.layout
     if ring:
         ring.drain()
-    dw.skip(reg.from_(ptx.special.ctaid.x(), u32), layout.part)
+    cta = reg.from_(ptx.special.ctaid.x(), u32)
+    rank = cta & (layout.cluster - 1)
+    dw.skip(cta - rank, layout.part)
+    dw.skip(rank, layout.apart)
     if layout.rows == 1:
         dw.skip(this.thread, layout.vector)
         for step, pred in enumerate(inside):

@@ -11,6 +11,7 @@ are differentiated again through their formulas.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,11 +24,13 @@ from jax_ptx.launch import new_primitive
 from jax_ptx.ops import lowering, rowwise
 from jax_ptx.ops.rms_norm import kernels, operands, reference
 from jax_ptx.ops.rms_norm.backward import backward
+from jax_ptx.ops.rms_norm.config import row_shares
 from jax_ptx.ops.rms_norm.operands import Names, by_name, is_zero
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rms_norm.tangent import tangent
 from jax_ptx.ops.rowwise import Role
 from jax_ptx.ops.target import device_target
+from jax_ptx.types import by_numpy_name
 
 rms_norm_p = new_primitive("ptx_rms_norm")
 
@@ -183,14 +186,17 @@ def _launch(
     with_rstd: bool,
 ) -> rowwise.Call:
     at = by_name(names, values)
+    (*lead, n), dtype, target = at["x"].shape, at["x"].dtype.name, device_target()
+    shares = row_shares(math.prod(lead), n, by_numpy_name(dtype), target)
     launch = kernels.forward_launch(
-        n=at["x"].shape[-1],
-        x_dtype=at["x"].dtype.name,
+        n=n,
+        x_dtype=dtype,
         options=options,
         residual="residual" in at,
         out_dtype=out_dtype,
         with_rstd=with_rstd,
-        target=device_target(),
+        target=target,
+        shares=shares,
         **operands.weight_facts(at.get("weight")),
     )
     adds = "residual" in at
