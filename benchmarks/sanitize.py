@@ -37,7 +37,7 @@ from absl import app, flags
 
 import jax_ptx
 from jax_ptx import toolkit
-from jax_ptx.ops.rms_norm import config, config_few
+from jax_ptx.ops.rms_norm import config, config_backward, config_few
 from jax_ptx.types import by_numpy_name
 
 OLDEST = (2026, 3)  # of CUDA 13.4
@@ -117,7 +117,7 @@ def configs(dtype: str, n: int) -> list[Any]:
     """Of the forward and the backward kernel, if there is one."""
     of = by_numpy_name(dtype)
     forward = config.forward_config(n, of, TARGET, may_stage=True)
-    return [c for c in (forward, config.backward_config(n, of, TARGET, wide=True)) if c]
+    return [c for c in (forward, config_backward.backward_config(n, of, TARGET, wide=True)) if c]
 
 
 def kind(config: Any) -> tuple[Any, ...]:

@@ -78,7 +78,7 @@ def test_views_that_start_one_element_into_a_buffer(take, dtype, implementation:
 
 def test_the_backward_text_does_not_grow_with_the_row() -> None:
     """The kernel's longest rows; from there the plain formula has no text at all."""
-    from jax_ptx.ops.rms_norm.config import backward_config
+    from jax_ptx.ops.rms_norm.config_backward import backward_config
     from jax_ptx.types import by_numpy_name
 
     f = lambda x, w: jax.grad(lambda *v: norm(*v).sum(), (0, 1))(x, w)

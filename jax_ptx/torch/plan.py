@@ -12,7 +12,7 @@ import torch
 
 from jax_ptx.ops.columns import column_sum_launch
 from jax_ptx.ops.layout import PORTABLE
-from jax_ptx.ops.rms_norm.config import backward_config
+from jax_ptx.ops.rms_norm.config_backward import backward_config
 from jax_ptx.ops.rms_norm.config_few import few_config, few_rows
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jax_ptx
-from jax_ptx.ops.rms_norm.config import backward_config
+from jax_ptx.ops.rms_norm.config_backward import backward_config
 from jax_ptx.ops.rms_norm.parts import Parts, backward_parts
 from jax_ptx.types import by_numpy_name
 from tests.ops import oracle

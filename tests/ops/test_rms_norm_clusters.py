@@ -10,7 +10,8 @@ import pytest
 import jax_ptx
 from jax_ptx import emulate
 from jax_ptx.ops import target
-from jax_ptx.ops.rms_norm.config import backward_config, forward_config
+from jax_ptx.ops.rms_norm.config import forward_config
+from jax_ptx.ops.rms_norm.config_backward import backward_config
 from jax_ptx.ops.rms_norm.kernels import forward_launch
 from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.options import Options

@@ -18,7 +18,7 @@ from jax_ptx.launch import new_primitive
 from jax_ptx.ops import lowering, rowwise
 from jax_ptx.ops.column_sum import column_sum
 from jax_ptx.ops.rms_norm import kernels_backward, operands, reference
-from jax_ptx.ops.rms_norm.config import backward_config
+from jax_ptx.ops.rms_norm.config_backward import backward_config
 from jax_ptx.ops.rms_norm.config_few import few_rows, takes_slices
 from jax_ptx.ops.rms_norm.operands import Names, by_name
 from jax_ptx.ops.rms_norm.parts import Parts, backward_parts

@@ -25,7 +25,7 @@ from jax_ptx.ops.declare import MAX_GRID, launch_of
 from jax_ptx.ops.layout import PORTABLE, WARP, RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.ring import Ring
-from jax_ptx.ops.rms_norm.config import BackwardConfig, backward_config
+from jax_ptx.ops.rms_norm.config_backward import BackwardConfig, backward_config
 from jax_ptx.ops.rms_norm.config_few import FewConfig
 from jax_ptx.ops.rms_norm.elementwise import Gradient
 from jax_ptx.ops.rms_norm.gradient_row import (
