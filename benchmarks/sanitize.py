@@ -69,7 +69,7 @@ FEW_LENGTHS = (
     7168,
     12288,
 )  # of few rows: several to a CTA, and with all widths of CTAs
-ALL_SMS, FEW_ROWS = config.SMS, config_few.FEW_ROWS
+ALL_SMS, SHARING_CTAS, FEW_ROWS = config.SMS, config.SHARING_CTAS, config_few.FEW_ROWS
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def few_rows(dtype: str) -> list[tuple[int, int, str]]:
     for n in FEW_LENGTHS:
         few = config_few.few_rows(n, by_numpy_name(dtype), TARGET)
         found += [(min(140, few[-1]), n, what) for what in ("norm", "added", "dw") if few]
-        found += [(3, n, "norm")] if few else []
+        found += [(3, n, what) for what in ("norm", "added") if few]
     return found
 
 
@@ -126,7 +126,8 @@ def kind(config: Any) -> tuple[Any, ...]:
     if getattr(config, "in_pieces", False):
         numbers.append("slots")  # as many as fit
     others = [getattr(config, f.name) for f in fields(config) if f.name not in numbers]
-    return (type(config), layout.rows > 1, layout.cluster, layout.vector, *others)
+    ways = (layout.rows > 1, layout.cluster, layout.side_by_side, layout.vector)
+    return (type(config), *ways, *others)
 
 
 def many(dtype: str, n: int) -> int:
@@ -169,6 +170,7 @@ def compare(cases: Sequence[Case]) -> None:
         print(case, flush=True)
         config.SMS = ALL_SMS if case.what == "parts" else 1
         config_few.FEW_ROWS = FEW_ROWS if case.few else 0
+        config.SHARING_CTAS = SHARING_CTAS if case.few else 0
         rng = np.random.default_rng(case.n)
         shape = (case.rows, case.n)
         values = [rng.standard_normal(s).astype(case.dtype) for s in (shape, shape, case.n, shape)]
