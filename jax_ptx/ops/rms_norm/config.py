@@ -94,7 +94,8 @@ class ForwardConfig:
     def large(self) -> bool:
         """Whether a CTA holds a row with all the threads that it may have, alone on its SM.
 
-        L1 has room for the weight, which all rows share, if x goes past it (65,536: 128.9, and 130.1).
+        L1 has room for the weight, which all rows share, if x goes past it (65,536: 128.9, and 130.1), and
+        L2 is better rid of y (128.9, and 129.5).
         """
         return self.layout.threads == MAX_THREADS and not (self.pass_steps or self.staged)
 

@@ -120,7 +120,7 @@ def _forward(
     layout = config.layout
     px = elements_of(x, READ, no_allocate=config.large)
     source = Source(px, first_of(residual, READ), first_of(added))
-    py, pw = elements_of(y), first_of(weight)
+    py, pw = elements_of(y, "first" if config.large else None), first_of(weight)
     in_cta = reg.from_(ptx.special.tid.x(), u32)
     # Several rows of a CTA have threads that are a power of two each, one row has any number of warps.
     mask = layout.threads - 1
