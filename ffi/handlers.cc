@@ -6,28 +6,19 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <string_view>
+#include <optional>
 #include <utility>
 
+#include "attributes.h"
 #include "cuda/execute.h"
 #include "emulate.h"
+#include "hints.h"
 #include "launch.h"
 #include "parallel.h"
 #include "status.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
-
-template <>
-struct xla::ffi::AttrDecoding<jax_ptx::Int64s> {
-  using Type = jax_ptx::Int64s;
-  static std::optional<Type> Decode(XLA_FFI_AttrType type, void* attribute,
-                                    DiagnosticEngine& diagnostic) {
-    auto span = AttrDecoding<Span<const int64_t>>::Decode(type, attribute, diagnostic);
-    if (!span) return std::nullopt;
-    return Type{span->begin(), span->size()};
-  }
-};
 
 namespace jax_ptx {
 namespace {
@@ -74,82 +65,92 @@ ffi::Error ToBuffers(ffi::RemainingArgs operands, ffi::RemainingRets results, Bu
   return ffi::Error::Success();
 }
 
-// Binds the attributes by name, in the order of LaunchRecord's fields, which are built from them:
-//   ptx, entry       string     the text and the name of its .entry
-//   key              i64        hash of the two
-//   grid, block, cluster        i64[3]
-//   smem_bytes, rows_per_cta    i64
-//   unit_bytes, dims i64[P]     of each tensor
-//   global_dims      i64[D + L] of each run-time dimension, and of operand 0's L leading ones
-//   batch            i64[R]     leading batch axes
-//   batch_mask       i64[P*R]
-template <class Binding>
-auto WithRecord(Binding binding) {
-  return std::move(binding)
-      .template Attr<std::string_view>("ptx")
-      .template Attr<std::string_view>("entry")
-      .template Attr<int64_t>("key")
-      .template Attr<Int64s>("grid")
-      .template Attr<Int64s>("block")
-      .template Attr<Int64s>("cluster")
-      .template Attr<int64_t>("smem_bytes")
-      .template Attr<int64_t>("rows_per_cta")
-      .template Attr<Int64s>("unit_bytes")
-      .template Attr<Int64s>("dims")
-      .template Attr<Int64s>("global_dims")
-      .template Attr<Int64s>("batch")
-      .template Attr<Int64s>("batch_mask");
-}
-
-constexpr auto kCpuInstantiate = [](auto... attributes) {
-  return ToError(PrepareEmulation(LaunchRecord{attributes...}));
+constexpr auto kCpuInstantiate = [](const LaunchRecord& record) {
+  return ToError(PrepareEmulation(record));
 };
 
 constexpr auto kCpuExecute = [](ffi::ThreadPool pool, ffi::RemainingArgs operands,
-                                ffi::RemainingRets results, auto... attributes) {
+                                ffi::RemainingRets results, const LaunchRecord& record) {
   Buffers buffers;
   if (ffi::Error error = ToBuffers(operands, results, &buffers); error.failure()) return error;
   const auto parallel_for = [&pool](int64_t n, const std::function<void(int64_t)>& task) {
     RunShared(n, task, pool.num_threads() - 1,
               [&pool](auto helper) { pool.Schedule(std::move(helper)); });
   };
-  return ToError(Emulate(LaunchRecord{attributes...}, buffers, {}, {}, parallel_for));
+  return ToError(Emulate(record, buffers, {}, {}, parallel_for));
 };
 
-constexpr auto kCudaInstantiate = [](auto... attributes) {
-  return ToError(Validate(LaunchRecord{attributes...}));
+constexpr auto kCudaInstantiate = [](const LaunchRecord& record) {
+  return ToError(Validate(record));
 };
 
-constexpr auto kCudaInitialize = [](int32_t device, auto... attributes) {
-  return ToError(cuda::Load(LaunchRecord{attributes...}, device));
+constexpr auto kCudaInitialize = [](int32_t device, const LaunchRecord& record) {
+  return ToError(cuda::Load(record, device));
 };
+
+XLA_FFI_DEFINE_HANDLER(kCudaInitializeBound, kCudaInitialize,
+                       ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .Attrs<LaunchRecord>());
+
+Hints initialized;
+
+// Where a call's attributes lie, its key, and the device, in one number. None for a call that is
+// not one of this stage, which is left to the bound handler.
+//
+// The number proves nothing: the memory of an executable that was freed may hold another's
+// attributes by now, with the same key if somebody made it up. That does no harm, since this stage
+// only does ahead what execute does where it is missing: it finds its kernel by content, checks it,
+// and loads it, even while a graph is captured. The key is there so that it hardly ever does: a
+// load in the midst of work on several devices may wait for that work.
+std::optional<uint64_t> MarkOf(const XLA_FFI_CallFrame& frame) {
+  if (frame.extension_start != nullptr || frame.stage != XLA_FFI_ExecutionStage_INITIALIZE ||
+      frame.attrs.size != kAttributes) {
+    return std::nullopt;
+  }
+  AttributeReader read(frame.attrs);
+  const int64_t key = read.Number(8, "key");
+  ffi::DiagnosticEngine unused;
+  const auto device = ffi::CtxDecoding<ffi::DeviceOrdinal>::Decode(frame.api, frame.ctx, unused);
+  if (!read.ok() || !device) return std::nullopt;
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads what differs over the bits that choose
+  const uint64_t address = reinterpret_cast<uintptr_t>(frame.attrs.attrs);
+  return (address ^ static_cast<uint64_t>(key) ^ static_cast<uint64_t>(*device) << 56) * kOdd;
+}
 
 constexpr auto kCudaExecute = [](CUstream stream, int32_t device, ffi::RemainingArgs operands,
-                                 ffi::RemainingRets results, auto... attributes) {
+                                 ffi::RemainingRets results, const LaunchRecord& record) {
   Buffers buffers;
   if (ffi::Error error = ToBuffers(operands, results, &buffers); error.failure()) return error;
-  return ToError(cuda::Launch(LaunchRecord{attributes...}, buffers, device, stream));
+  return ToError(cuda::Launch(record, buffers, device, stream));
 };
 
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxPtxCpuInstantiate, kCpuInstantiate,
-                              WithRecord(ffi::Ffi::BindInstantiate()));
+                              ffi::Ffi::BindInstantiate().Attrs<LaunchRecord>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     JaxPtxCpuExecute, kCpuExecute,
-    WithRecord(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().RemainingArgs().RemainingRets()));
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().RemainingArgs().RemainingRets().Attrs<LaunchRecord>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxPtxCudaInstantiate, kCudaInstantiate,
-                              WithRecord(ffi::Ffi::BindInstantiate()));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxPtxCudaInitialize, kCudaInitialize,
-    WithRecord(ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>().Ctx<ffi::DeviceOrdinal>()));
+                              ffi::Ffi::BindInstantiate().Attrs<LaunchRecord>());
+// XLA calls it before every execution, and before each replay of a CUDA graph.
+extern "C" XLA_FFI_Error* JaxPtxCudaInitialize(XLA_FFI_CallFrame* frame) {
+  const std::optional<uint64_t> mark = MarkOf(*frame);
+  if (mark && initialized.Has(*mark)) return nullptr;
+  XLA_FFI_Error* error = kCudaInitializeBound(frame);
+  if (mark && error == nullptr) initialized.Add(*mark);
+  return error;
+}
+
 // The trait belongs to this stage: XLA may record it into a CUDA graph and replay that.
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxPtxCudaExecute, kCudaExecute,
-                              WithRecord(ffi::Ffi::Bind()
-                                             .Ctx<ffi::PlatformStream<CUstream>>()
-                                             .Ctx<ffi::DeviceOrdinal>()
-                                             .RemainingArgs()
-                                             .RemainingRets()),
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<CUstream>>()
+                                  .Ctx<ffi::DeviceOrdinal>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attrs<LaunchRecord>(),
                               {ffi::Traits::kCmdBufferCompatible});
 
 }  // namespace jax_ptx

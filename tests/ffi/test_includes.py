@@ -22,7 +22,9 @@ ALLOWED = {
     "emulator": {*BASE, "ptx"},
     "cuda": {*BASE, "content_cache", "ptx"},  # the entry's parameters
     "emulate": {*BASE, "content_cache", "ptx", "emulator"},
-    "handlers": {*BASE, "parallel", "emulate", "cuda"},
+    "hints": set(),
+    "attributes": BASE,
+    "handlers": {*BASE, "attributes", "parallel", "emulate", "cuda", "hints"},
     "python": {*BASE, "parallel"},
     "observe": {*BASE, "emulate", "python"},
     "launcher": {*BASE, "cuda", "python"},
@@ -41,6 +43,6 @@ def test_includes_flow_one_way(path: Path) -> None:
     own = part(str(path.relative_to(FFI)))
     for included in re.findall(r'^#include "(.*)"', path.read_text(), re.MULTILINE):
         if included.startswith("xla/"):
-            assert own in ("handlers", "module"), "XLA's headers are for the handlers alone"
+            assert own in ("attributes", "handlers", "module"), "XLA's are for the handlers alone"
         else:
             assert part(included) in {own, *ALLOWED[own]}, f"{own} includes {included}"
