@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import jax_ptx
 from jax_ptx.ops.rms_norm.config_backward import backward_config
+from jax_ptx.ops.rms_norm.kernels_backward import backward_launch
 from jax_ptx.ops.rms_norm.parts import Parts, backward_parts
 from jax_ptx.types import by_numpy_name
 from tests.ops import oracle
@@ -57,6 +58,23 @@ def check(x, w, implementation: str = "ptx", argnums=(0, 1)) -> tuple[jax.Array,
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lengths(dtype: str, n: int) -> None:
     check(draw((5, n), dtype), draw(n, dtype, 1))
+
+
+# Rows of a warp, of a CTA, of its ring, that start anywhere, and of a cluster.
+@pytest.mark.parametrize("n", [40, 1024, 4096, 4097, 65536])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_rows_are_taken_from_the_last_of_a_block_back(n: int, blocks: int) -> None:
+    facts = {"n": n, "x_dtype": "float32", "weight_dtype": "float32", "grouped": False}
+    facts |= {"weight_offset": 0.0, "addend": False, "need_dx": True, "final": False, "target": 90}
+    launch = backward_launch(runs=1, one_block=blocks == 1, **facts)
+    assert launch
+    # Added up from the last row on, and so only, the small one is not lost behind a large one.
+    dy = np.tile(np.repeat(np.float32([[1], [1e8], [-1e8]]), n, 1), (blocks, 1))
+    rows, cluster = len(dy), launch.cluster[0]
+    like_dw = jax.ShapeDtypeStruct((blocks * cluster, n // cluster), np.float32)
+    operands = [np.ones_like(dy), dy, np.ones(rows, np.float32), np.ones(n, np.float32)]
+    report = jax_ptx.emulate(launch, *operands, result_types=[jax.typeof(dy), like_dw])
+    np.testing.assert_array_equal(np.asarray(report.outputs[1]), 1)
 
 
 @pytest.mark.parametrize("n", [12289, 40000])
