@@ -37,11 +37,11 @@ Status EmulateUnguarded(const LaunchRecord& record, const Buffers& buffers,
                         const std::vector<emulator::Scalar>& given,
                         const emulator::Options& options,
                         const emulator::ParallelFor& parallel_for) {
-  auto resolved = Resolve(record, buffers);
-  if (!resolved.ok()) return resolved.status();
-  if (resolved->empty) {
+  ResolvedLaunch resolved;
+  JAX_PTX_RETURN_IF_ERROR(Resolve(record, buffers, &resolved));
+  if (resolved.empty) {
     for (size_t i = 0; i < buffers.size(); ++i) {
-      if (!buffers[i].is_result || resolved->tensors[i].is_aliased || buffers[i].bytes == 0)
+      if (!buffers[i].is_result || resolved.tensors[i].is_aliased || buffers[i].bytes == 0)
         continue;
       std::memset(reinterpret_cast<void*>(buffers[i].address), 0, buffers[i].bytes);
     }
@@ -49,20 +49,20 @@ Status EmulateUnguarded(const LaunchRecord& record, const Buffers& buffers,
   }
   auto loaded = FindOrParse(record);
   if (!loaded.ok()) return loaded.status();
-  std::vector<Buffer> tensors(resolved->tensors.begin(), resolved->tensors.end());
+  std::vector<Buffer> tensors(resolved.tensors.begin(), resolved.tensors.end());
   std::vector<emulator::Scalar> scalars = given;
-  for (uint64_t size : resolved->run_time_dims) {
+  for (uint64_t size : resolved.run_time_dims) {
     emulator::Scalar& scalar = scalars.emplace_back();
     scalar.position = tensors.size() + scalars.size() - 1;
     scalar.bytes.resize(sizeof size);
     std::memcpy(scalar.bytes.data(), &size, sizeof size);
   }
-  for (int64_t element = 0; element < resolved->batch_size; ++element) {
+  for (int64_t element = 0; element < resolved.batch_size; ++element) {
     for (size_t i = 0; i < tensors.size(); ++i) {
-      tensors[i].address = buffers[i].address + BatchOffset(record, *resolved, i, element);
+      tensors[i].address = buffers[i].address + BatchOffset(record, resolved, i, element);
     }
     JAX_PTX_RETURN_IF_ERROR(emulator::Run(*(*loaded)->module, *(*loaded)->programs, record.entry,
-                                          resolved->geometry, tensors, scalars, options,
+                                          resolved.geometry, tensors, scalars, options,
                                           parallel_for));
   }
   return {};

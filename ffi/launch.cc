@@ -152,6 +152,7 @@ Status ResolveSizes(const LaunchRecord& record, const Buffers& buffers, Resolved
   constexpr uint64_t kUnknown = UINT64_MAX;
   auto& dims = resolved->run_time_dims;
   for (size_t d = RunTimeDims(record); d > 0; --d) dims.push_back(kUnknown);
+  resolved->tensors = buffers;
 
   for (size_t i = 0; i < buffers.size(); ++i) {
     int64_t unit = 0, bytes = 0;
@@ -177,9 +178,7 @@ Status ResolveSizes(const LaunchRecord& record, const Buffers& buffers, Resolved
       return Invalid(record, TensorName(buffers, i) + " must have " + to_string(bytes) + " bytes" +
                                  rule + ", got " + to_string(buffers[i].bytes));
     }
-    Buffer tensor = buffers[i];
-    tensor.bytes = record.unit_bytes[i];
-    resolved->tensors.push_back(tensor);
+    resolved->tensors[i].bytes = record.unit_bytes[i];
   }
   // A dimension that only empty tensors have cannot be told from their bytes: there is nothing to
   // do.
@@ -339,23 +338,22 @@ Status Validate(const LaunchRecord& record) {
   return ValidateNumbers(record);
 }
 
-Result<ResolvedLaunch> Resolve(const LaunchRecord& record, const Buffers& buffers) {
+Status Resolve(const LaunchRecord& record, const Buffers& buffers, ResolvedLaunch* resolved) {
   JAX_PTX_RETURN_IF_ERROR(ValidateNumbers(record));
   if (buffers.size() != record.unit_bytes.size) {
     return Invalid(record, "the launch record describes " + to_string(record.unit_bytes.size) +
                                " tensors, and " + to_string(buffers.size()) + " buffers came");
   }
-  ResolvedLaunch resolved;
-  JAX_PTX_RETURN_IF_ERROR(ResolveSizes(record, buffers, &resolved));
-  JAX_PTX_RETURN_IF_ERROR(CheckSplit(record, buffers, resolved));
-  JAX_PTX_RETURN_IF_ERROR(MarkAliases(record, buffers, &resolved));
-  JAX_PTX_RETURN_IF_ERROR(ResolveBatch(record, buffers, &resolved));
-  JAX_PTX_RETURN_IF_ERROR(ResolveGeometry(record, &resolved));
-  const Dim3& grid = resolved.geometry.grid;
-  const auto& dims = resolved.run_time_dims;
-  resolved.empty = resolved.batch_size == 0 || grid[0] == 0 || grid[1] == 0 || grid[2] == 0 ||
-                   std::find(dims.begin(), dims.end(), 0) != dims.end();
-  return resolved;
+  JAX_PTX_RETURN_IF_ERROR(ResolveSizes(record, buffers, resolved));
+  JAX_PTX_RETURN_IF_ERROR(CheckSplit(record, buffers, *resolved));
+  JAX_PTX_RETURN_IF_ERROR(MarkAliases(record, buffers, resolved));
+  JAX_PTX_RETURN_IF_ERROR(ResolveBatch(record, buffers, resolved));
+  JAX_PTX_RETURN_IF_ERROR(ResolveGeometry(record, resolved));
+  const Dim3& grid = resolved->geometry.grid;
+  const auto& dims = resolved->run_time_dims;
+  resolved->empty = resolved->batch_size == 0 || grid[0] == 0 || grid[1] == 0 || grid[2] == 0 ||
+                    std::find(dims.begin(), dims.end(), 0) != dims.end();
+  return {};
 }
 
 uint64_t BatchOffset(const LaunchRecord& record, const ResolvedLaunch& resolved, size_t tensor,

@@ -90,8 +90,9 @@ struct ResolvedLaunch {
   bool empty = false;  // nothing to launch: a grid, a batch or a run-time dimension of size 0
 };
 
-// `buffers` in parameter order. Marks the results that share an operand's memory.
-Result<ResolvedLaunch> Resolve(const LaunchRecord& record, const Buffers& buffers);
+// `buffers` in parameter order. Marks the results that share an operand's memory. `resolved` is a
+// new one, filled where it stays: it is large to copy.
+Status Resolve(const LaunchRecord& record, const Buffers& buffers, ResolvedLaunch* resolved);
 
 uint64_t BatchOffset(const LaunchRecord& record, const ResolvedLaunch& resolved, size_t tensor,
                      int64_t element);

@@ -110,18 +110,18 @@ bool IsCurrent(int device) {
 
 Status Launch(const LaunchRecord& record, const Buffers& buffers, int device, void* stream,
               Found* found) {
-  auto resolved = Resolve(record, buffers);
-  if (!resolved.ok()) return resolved.status();
+  ResolvedLaunch resolved;
+  JAX_PTX_RETURN_IF_ERROR(Resolve(record, buffers, &resolved));
   JAX_PTX_RETURN_IF_ERROR(GetDriver().status());
   const Driver& driver = **GetDriver();
   const ScopedDevice scope(driver, device);
   JAX_PTX_RETURN_IF_ERROR(scope.status());
-  if (resolved->empty) return FillZeros(driver, buffers, *resolved, static_cast<CUstream>(stream));
+  if (resolved.empty) return FillZeros(driver, buffers, resolved, static_cast<CUstream>(stream));
   auto kernel = FindOrLoad(driver, record, scope.device(), found);
   if (!kernel.ok()) return kernel.status();
   const Status status =
-      LaunchBatch(driver, record, *resolved, *kernel, static_cast<CUstream>(stream));
-  return status.ok() ? status : Explain(record, resolved->geometry, status);
+      LaunchBatch(driver, record, resolved, *kernel, static_cast<CUstream>(stream));
+  return status.ok() ? status : Explain(record, resolved.geometry, status);
 }
 
 }  // namespace jax_ptx::cuda
