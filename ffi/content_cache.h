@@ -1,7 +1,9 @@
 // A process-wide cache whose key is what the value was made from: a PTX text and an entry name.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -40,6 +42,7 @@ class ContentCache {
  private:
   struct Item {
     explicit Item(const LaunchRecord& record) : ptx(record.ptx), entry(record.entry) {}
+    bool Is(const LaunchRecord& record) const { return entry == record.entry && ptx == record.ptx; }
 
     const std::string ptx, entry;
     std::mutex making;
@@ -48,6 +51,18 @@ class ContentCache {
   };
 
   Item& FindOrAdd(const LaunchRecord& record) {
+    // One load in place of the lock, which threads of several devices would hand to each other, and
+    // of the way through the map.
+    std::atomic<Item*>& recent = recent_[static_cast<uint64_t>(record.key) % recent_.size()];
+    if (Item* item = recent.load(std::memory_order_acquire); item != nullptr && item->Is(record)) {
+      return *item;
+    }
+    Item& item = FindOrAddLocked(record);
+    recent.store(&item, std::memory_order_release);
+    return item;
+  }
+
+  Item& FindOrAddLocked(const LaunchRecord& record) {
     {
       std::shared_lock lock(mutex_);
       if (Item* item = FindLocked(record)) return *item;
@@ -61,13 +76,12 @@ class ContentCache {
   Item* FindLocked(const LaunchRecord& record) const {
     auto [item, end] = items_.equal_range(record.key);
     for (; item != end; ++item) {
-      if (item->second->ptx == record.ptx && item->second->entry == record.entry) {
-        return item->second.get();
-      }
+      if (item->second->Is(record)) return item->second.get();
     }
     return nullptr;
   }
 
+  std::array<std::atomic<Item*>, 256> recent_{};
   mutable std::shared_mutex mutex_;
   std::unordered_multimap<int64_t, std::unique_ptr<Item>> items_;
 };
