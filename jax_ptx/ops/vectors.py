@@ -78,8 +78,9 @@ class Elements:
             offset: of the vector.
             count: its elements.
             pred: a predicate, or None.
-            written: this thread stored these elements before; a load through the read-only cache would
-                not see that.
+            written: whether the load stays in its place among others like it and among stores: this thread
+                stored these elements before, or the order saves registers. One through the read-only cache
+                would not see what was stored, and ptxas moves it.
             zeros: False: where the predicate is false the registers have no value, and nobody reads them.
         """
         packed_type, n_packed = _packed(self.dtype, count)

@@ -29,7 +29,9 @@ FEW = (512, 1024, 4096, 7168, 12288)  # backward of few rows
 # What a target with large clusters has besides: larger rings, and rows that CTAs share.
 LARGE_FORWARD = (4097, 10007, 24574, 61440, 65536, 131072, 262144)
 LARGE_BACKWARD = (1536, 4097, 8192, 10007, 12288, 16384, 18432, 65536, 131072, 262144)
-DTYPES = ("float32", "bfloat16", "float64")  # float16 takes bfloat16's path
+DTYPES = ("float32", "bfloat16", "float64")
+# float16 takes bfloat16's path, but conversions where that has shifts: of rows of 1,024 threads.
+FLOAT16 = (61440, 65536)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -42,6 +44,7 @@ SPILLS = {
 }
 # The same with a residual, or an addend of dx: in registers of its own, of which those kernels had none left.
 SPILLS_ADDED = SPILLS | {
+    ("forward", "float16", 65536): 48,  # on sm_120
     ("backward", "float32", 128): 16,
     ("backward", "bfloat16", 128): 16,
     ("backward", "bfloat16", 1000): 24,
@@ -111,7 +114,7 @@ def assemblies_of(kernel: str, n: int, text_target: int, target: str) -> dict[st
     """What ptxas makes of every launch, each checked for spills; with its dynamic shared memory."""
     named = {
         f"{dtype}_{'added' if added else 'plain'}_{index}": launch
-        for dtype in DTYPES
+        for dtype in (*DTYPES, *["float16"] * (kernel == "forward" and n in FLOAT16))
         for added in (False, True)
         for index, launch in enumerate(launches(kernel, n, dtype, added=added, target=text_target))
     }

@@ -1,4 +1,4 @@
-"""How the forward kernels divide rows: pure functions of the row's length and dtype.
+"""How the forward kernels divide rows: pure functions of a row's length and dtype, and of the target.
 
 The number of rows takes no part in the order in which a row is summed, and so every bit of the result is the
 same whatever batch the row arrives in. It says only whether several CTAs share a row (`row_shares`).
@@ -19,7 +19,7 @@ from jax_ptx.ops.layout import (
     row_layout,
     slot_bytes,
 )
-from jax_ptx.types import DType
+from jax_ptx.types import DType, f16
 
 # Times in us are of 268 MB tensors on an H200, where a copy takes 127.
 
@@ -103,11 +103,20 @@ class ForwardConfig:
         """Whether x is widened once more for the result (see `Finish.zero`).
 
         ptxas keeps it in twice the registers where a last step is not all threads', and spills (61,440:
-        129.1, and 136.6); with a residual it does not.
+        129.1, and 136.6); with a residual only float16, 16 to 440 bytes.
         """
-        narrow = dtype.bits == 16 and self.layout.vector > 1
-        partial = self.layout.accesses % self.layout.threads > 0
-        return self.large and narrow and partial and not residual
+        if not self.large or dtype.bits != 16 or self.layout.vector == 1:
+            return False
+        if residual:
+            return dtype is f16
+        return self.layout.accesses % self.layout.threads > 0
+
+    def shares(self, dtype: DType) -> list[int]:
+        """How many CTAs may share a row that one of them could hold in registers: divisors of its steps."""
+        layout, alone = self.layout, not (self.pass_steps or self.slots or self.staged)
+        if not alone or layout.rows > 1 or not layout.starts_aligned(dtype):
+            return [1]
+        return [count for count in range(1, layout.steps + 1) if layout.steps % count == 0]
 
     def weight_in_order(self, *, residual: bool) -> bool:
         """Whether loads of the weight stay where they are written (see `Finish.in_order`): a step ahead.
@@ -167,23 +176,18 @@ def forward_config(n: int, dtype: DType, target: int, *, may_stage: bool = False
 
 
 def row_shares(rows: Any, n: int, dtype: DType, target: int) -> int:
-    """How many CTAs share a row where there are so few rows; 1: each row has one, or clusters have them.
+    """How many CTAs share a row where there are so few rows; 1: they do not.
 
     Args:
-        rows: how many; one that is not known yet counts as many.
+        rows: how many; a symbolic number counts as many.
         n: elements of a row.
         dtype: their type.
         target: the GPU's.
     """
-    config = forward_config(n, dtype, target)
-    layout = config.layout
-    if not isinstance(rows, int) or config.slots or config.pass_steps or layout.rows > 1:
+    if not isinstance(rows, int):
         return 1
-    if not layout.starts_aligned(dtype):
-        return 1
-    steps = layout.steps
-    fitting = (k for k in range(1, steps + 1) if steps % k == 0 and rows * k <= SHARING_CTAS)
-    return max(fitting, default=1)
+    possible = forward_config(n, dtype, target).shares(dtype)
+    return max((count for count in possible if rows * count <= SHARING_CTAS), default=1)
 
 
 def clusters(layout: RowLayout, dtype: DType, target: int, wide: bool = False) -> list[int]:

@@ -1,4 +1,4 @@
-"""How the backward kernel divides rows: pure functions of the row's length and dtype, as for forward."""
+"""How the backward kernel divides rows: pure functions of a row's length and dtype, and of the target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from jax_ptx.ops.layout import (
     slot_bytes,
 )
 from jax_ptx.ops.rms_norm import config as common
-from jax_ptx.ops.rms_norm.config import PORTABLE_CTAS, clusters
 from jax_ptx.types import DType
 
 # Times in us are of 268 MB tensors on an H200, with the sum of dw, where reading two tensors and writing one
@@ -144,7 +143,7 @@ def _pieces_config(n: int, dtype: DType, target: int, wide: bool) -> BackwardCon
     if n % vector:
         return None
     steps = PIECE_COLUMNS_BYTES // ACCESS_BYTES
-    for cluster in clusters(RowLayout(n, vector, WARP, 1), dtype, target, wide)[1:]:
+    for cluster in common.clusters(RowLayout(n, vector, WARP, 1), dtype, target, wide)[1:]:
         threads = WARP * math.ceil(n // cluster // vector / steps / WARP)
         if threads <= MAX_THREADS_MANY_COLUMNS:
             layout = _cluster_layout(n, vector, threads, cluster)
@@ -179,10 +178,10 @@ def _backward_layout(n: int, dtype: DType, target: int, wide: bool) -> RowLayout
         )
     few = ROW_COLUMNS if narrow else COLUMNS_32_BIT
     most = MOST_COLUMNS_16_BIT if narrow else ROW_COLUMNS
-    ctas = clusters(RowLayout(n, vector, WARP, 1), dtype, target, wide)
+    ctas = common.clusters(RowLayout(n, vector, WARP, 1), dtype, target, wide)
     choices: list[tuple[int, int, int]] = []
     for portable in (True, False):
-        sizes = [c for c in ctas if (c <= PORTABLE_CTAS) is portable]
+        sizes = [c for c in ctas if (c <= common.PORTABLE_CTAS) is portable]
         for cluster in sizes:
             choices += [(cluster, few, MAX_THREADS_FEW_COLUMNS)]
             choices += [(cluster, most, MAX_THREADS_MANY_COLUMNS)]
@@ -200,7 +199,9 @@ def _backward_layout(n: int, dtype: DType, target: int, wide: bool) -> RowLayout
 def _cluster_layout(n: int, vector: int, threads: int, cluster: int) -> RowLayout:
     whole = n % (cluster * threads * vector) == 0  # no thread without an access in the last step
     many = n >= cluster * threads * SIDE_BY_SIDE_COLUMNS
-    return RowLayout(n, vector, threads, 1, cluster, whole and many and cluster > PORTABLE_CTAS)
+    return RowLayout(
+        n, vector, threads, 1, cluster, whole and many and cluster > common.PORTABLE_CTAS
+    )
 
 
 def _slots(layout: RowLayout, dtype: DType, n_tensors: int, ring_bytes: int) -> int:

@@ -66,6 +66,10 @@ def forward_launch(
     # What is added has rows of its own to stage, and 8-bit elements start elsewhere within 16 bytes.
     config = forward_config(n, x_type, target, may_stage=not residual and out_dtype is None)
     layout = config.layout
+    if shares not in config.shares(x_type):
+        raise ValueError(
+            f"rms_norm: shares of a row of {n} must be one of {config.shares(x_type)}, got {shares}"
+        )
     rows = Tile(RunTime("rows"), n, x_type)
     inputs, outputs = {"x": rows}, {"y": rows}
     if residual:

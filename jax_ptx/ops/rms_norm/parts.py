@@ -15,7 +15,7 @@ MAX_BLOCKS = 4096
 
 @dataclass(frozen=True)
 class Parts:
-    """The partial sums of dw for x of `[*lead, n]`: one for each run of consecutive rows.
+    """The partial sums of dw for x of `[*lead, n]`: one for each run of rows.
 
     Attributes:
         blocks: into how many blocks each of x's leading dimensions is cut; a sharded one is cut where
