@@ -43,6 +43,7 @@ ELSEWHERE = (
     "tests/ops/test_*_values.py",
     "tests/ops/test_*_clusters.py",
     "tests/ops/test_*_few.py",
+    "tests/ops/test_*_shares.py",
     "tests/test_hypothesis_*.py",
 )
 PYTEST_ARGS = ["-n", "2", "--dist", "loadgroup", "-k", "not (test_row and xla)"]
