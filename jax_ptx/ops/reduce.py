@@ -9,6 +9,7 @@ from jax_ptx.dsl.reg import Reg
 from jax_ptx.ops.layout import ACCESS_BYTES, WARP
 from jax_ptx.types import u32
 
+# Parts that a thread adds up itself: three shfl take longer (128 rows of 4,096: 1.50 us, and 1.47).
 MOST_ALONE = 8
 
 
