@@ -30,8 +30,6 @@ CLUSTERS = {2: 66, 4: 30, 8: 15, 16: 7}
 # Larger ones take a GPC of as many SMs, and are slower where both do (backward of 131,072: 197, and 194).
 PORTABLE_CTAS = 8
 
-# ---- forward ----
-
 CTA_THREADS = 128  # threads that short rows share
 # Four accesses a thread keep enough bytes in flight and leave enough CTAs for every SM.
 STEPS = 4

@@ -187,14 +187,18 @@ def inverse_scale(scale: Tensor | None, like: Reg) -> Reg | None:
 # ---- statistics ----
 
 
-def add_squares(total: Reg, values: Sequence[Reg]) -> None:
-    """Adds the values' squares, in order."""
-    for value in values:
-        getattr(ptx.inst.fma.rn, total.dtype.name)(total, value, value, total)
+def sum_of_squares(row: Sequence[Sequence[Reg]], dtype: DType) -> Reg:
+    """A thread's part of the sum of a row's squares, from its packed vectors of that type, in order."""
+    total = reg.scalar(vectors.wide_type(dtype), init=0.0)
+    for packed in row:
+        for value in vectors.widen(packed, dtype):
+            getattr(ptx.inst.fma.rn, total.dtype.name)(total, value, value, total)
+    return total
 
 
-def rstd_of(mean: Reg) -> Reg:
-    """1 / sqrt(mean)."""
+def rstd_of(total: Reg, n: int, eps: float) -> Reg:
+    """1 / sqrt(mean + eps), of a sum of n squares."""
+    mean = total * (1.0 / n) + eps
     rstd = reg.scalar(mean.dtype)
     if mean.dtype is f64:  # there is no accurate rsqrt of a float64
         ptx.inst.sqrt.rn.f64(rstd, mean)

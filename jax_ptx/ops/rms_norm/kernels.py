@@ -17,10 +17,10 @@ from jax_ptx.ops.rms_norm.config import ForwardConfig, forward_config
 from jax_ptx.ops.rms_norm.elementwise import (
     Finish,
     Source,
-    add_squares,
     group_of,
     inverse_scale,
     rstd_of,
+    sum_of_squares,
 )
 from jax_ptx.ops.rms_norm.kernels_shares import by_shares
 from jax_ptx.ops.rms_norm.kernels_staged import staged
@@ -147,9 +147,7 @@ def _forward(
     if config.pass_steps:
         total = _sum_squares_looped(this, source, config.pass_steps)
     else:
-        total = reg.scalar(vectors.wide_type(source.dtype), init=0.0)
-        for packed in loaded:
-            add_squares(total, vectors.widen(packed, source.dtype))
+        total = sum_of_squares(loaded, source.dtype)
     in_order = config.weight_in_order(residual=residual is not None)
 
     def weights_ahead(step: int) -> list[Reg] | None:
@@ -162,7 +160,7 @@ def _forward(
 
     following = weights_ahead(0)
     row_sum(total, in_cta, layout.threads, alone=True)
-    row_rstd = rstd_of(total * (1.0 / layout.n) + options.eps)
+    row_rstd = rstd_of(total, layout.n, options.eps)
     finish = Finish(
         options,
         source.dtype,
@@ -226,9 +224,7 @@ def _sum_squares_looped(this: Row, source: Source, pass_steps: int) -> Reg:
     source = source.copy()
 
     def sum_pass(predicates: Predicates) -> None:
-        part = reg.scalar(wide, init=0.0)
-        for packed in source.load(this, predicates):
-            add_squares(part, vectors.widen(packed, source.dtype))
+        part = sum_of_squares(source.load(this, predicates), source.dtype)
         part -= lost
         new = total + part
         lost.assign((new - total) - part)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from jax_ptx.dsl import ptx, reg
 from jax_ptx.dsl.reg import Reg
 from jax_ptx.dsl.tile import Tensor
-from jax_ptx.ops import vectors
 from jax_ptx.ops.layout import RowLayout
 from jax_ptx.ops.reduce import row_sum
 from jax_ptx.ops.rms_norm.elementwise import (
     Finish,
     Source,
-    add_squares,
     group_of,
     inverse_scale,
     rstd_of,
+    sum_of_squares,
 )
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Row
@@ -66,12 +65,10 @@ def by_shares(
     if inside[-1] is not None:
         own[-1] = inside[-1] | (share < shares - 1)
     weights = this.load(pw, own) if pw else [None] * steps
-    total = reg.scalar(vectors.wide_type(source.dtype), init=0.0)
-    for packed in loaded:
-        add_squares(total, vectors.widen(packed, source.dtype))
+    total = sum_of_squares(loaded, source.dtype)
     mine = _share_of(loaded, share, shares)
     row_sum(total, in_cta, layout.threads, alone=True)
-    row_rstd = rstd_of(total * (1.0 / layout.n) + options.eps)
+    row_rstd = rstd_of(total, layout.n, options.eps)
     inverse = inverse_scale(scale, row_rstd)
     finish = Finish(options, source.dtype, py, pw, row_rstd, inverse)
     for step, packed in enumerate(mine):

@@ -8,7 +8,7 @@ from jax_ptx.ops import vectors
 from jax_ptx.ops.bulk import BulkRing, store_row
 from jax_ptx.ops.layout import RowLayout
 from jax_ptx.ops.reduce import row_sum
-from jax_ptx.ops.rms_norm.elementwise import Finish, add_squares, group_of, rstd_of
+from jax_ptx.ops.rms_norm.elementwise import Finish, group_of, rstd_of, sum_of_squares
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Row
 from jax_ptx.ops.vectors import READ, elements_of, first_of
@@ -48,11 +48,9 @@ def staged(
     slot, own = ring.slot(), ring.own_elements()
     ptx.bar.sync(0)  # the mbarrier is there
     (row,) = ring.read(inside)
-    total = reg.scalar(vectors.wide_type(px.dtype), init=0.0)
-    for packed in row:
-        add_squares(total, vectors.widen(packed, px.dtype))
+    total = sum_of_squares(row, px.dtype)
     row_sum(total, in_cta, layout.threads)
-    row_rstd = rstd_of(total * (1.0 / layout.n) + options.eps)
+    row_rstd = rstd_of(total, layout.n, options.eps)
     finish = Finish(options, px.dtype, py, pw, row_rstd)
     for step, (packed, p) in enumerate(zip(row, inside, strict=True)):
         offset = step * layout.stride

@@ -12,10 +12,10 @@ from jax_ptx.ops.rms_norm.config import ForwardConfig
 from jax_ptx.ops.rms_norm.elementwise import (
     Finish,
     Source,
-    add_squares,
     group_of,
     inverse_scale,
     rstd_of,
+    sum_of_squares,
 )
 from jax_ptx.ops.rms_norm.options import Options
 from jax_ptx.ops.rows import Row
@@ -81,11 +81,9 @@ def by_turns(
                 source.add(a, b, step * layout.stride, layout.vector, inside[step])
                 for step, (a, b) in enumerate(zip(row, others, strict=True))
             ]
-        total = reg.scalar(wide, init=0.0)
-        for packed in row:
-            add_squares(total, vectors.widen(packed, source.dtype))
+        total = sum_of_squares(row, source.dtype)
         cluster_sum(total)
-        row_rstd = rstd_of(total * (1.0 / layout.n) + options.eps)
+        row_rstd = rstd_of(total, layout.n, options.eps)
         if p_rstd:
             out = p_rstd.copy()
             out.skip(number)
